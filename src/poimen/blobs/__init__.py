@@ -1,0 +1,1 @@
+"""Content-addressed bodies, named by the records of the log."""

@@ -1,0 +1,92 @@
+"""Bodies of any size: small ones ride into the log's own table, large ones become files.
+
+A small body costs no sync of its own, since it is written by the transaction whose record names it. This
+module must never know what a record is: the log hands it a way to look a body up.
+
+Source: design storage.md, "The log" (blobs).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from poimen.blobs.api import SMALL_BYTES, is_digest, ref_of, unknown
+from poimen.blobs.files import FileBlobs, beside
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from poimen.kernel.intent import BlobRef
+
+
+class Table(Protocol):
+    """Where small bodies lie: a log's store is one."""
+
+    def blob(self, digest: str) -> bytes | None:
+        """The body, checked against its digest, or None."""
+        ...
+
+
+class TieredBlobs:
+    """A `BlobStore` over a log's table and a folder of files.
+
+    Arguments:
+        table: the log's store.
+        db: the database's file, beside which large bodies lie; None: a log in memory, where all are small.
+    """
+
+    def __init__(self, table: Table, db: Path | None) -> None:
+        self._table = table
+        self._files = FileBlobs(beside(db)) if db is not None else None
+        self._where = str(db) if db is not None else "memory"
+        self._loose: dict[str, bytes] = {}
+
+    def kept(self, body: bytes, media_type: str = "application/json") -> tuple[BlobRef, bytes | None]:
+        """Name a body, and decide where it goes.
+
+        Returns:
+            The name, and the body if it must ride in the batch of the record that names it; None when it is
+            durable already, as a file.
+
+        Raises:
+            StorageFailed: when a large one cannot be written.
+        """
+        if self._files is None or len(body) <= SMALL_BYTES:
+            return ref_of(body, media_type), body
+        return self._files.put(body, media_type), None
+
+    def put(self, body: bytes, media_type: str = "application/json") -> BlobRef:
+        """Keep a body on its own, whatever its size: without a batch it becomes a file."""
+        if self._files is not None:
+            return self._files.put(body, media_type)
+        ref = ref_of(body, media_type)
+        self._loose[ref.digest] = body
+        return ref
+
+    def get(self, digest: str) -> bytes:
+        """The body of this name, from the table or from its file.
+
+        Raises:
+            NotFound: when there is none, or the name is no digest.
+            Corrupt: when it does not match its name.
+        """
+        if not is_digest(digest):
+            raise unknown(digest, self._where)
+        body = self._table.blob(digest)
+        if body is None and self._files is not None:
+            return self._files.get(digest)
+        if body is None:
+            body = self._loose.get(digest)
+        if body is None:
+            raise unknown(digest, self._where)
+        return body
+
+    def check(self) -> Iterator[str]:
+        """Read every body in a file; the table is part of the log's own check."""
+        if self._files is not None:
+            yield from self._files.check()
+
+    def copy(self, db: Path) -> int:
+        """Copy the bodies in files to beside a copy of the database, after it was made; their number."""
+        return self._files.copy(beside(db)) if self._files is not None else 0

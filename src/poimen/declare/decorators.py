@@ -1,0 +1,284 @@
+"""The five decorators: tool, model, step, workflow, verifier.
+
+Each checks a function, closes it away and puts a plain function in its place. Only `effect=` may
+speak of the function's parameters, so that types survive. This module must never know what a call
+does; it keeps the invariant that what is declared is complete: no tool is without an effect class.
+
+Source: design api.md, "Declaring"; protocol.md, section 9 (defaults).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Sequence
+from functools import wraps
+from typing import Any, Literal, ParamSpec, TypeVar, cast, overload
+
+from poimen import effects
+from poimen.declare.making.building import declared_tool, declared_verifier, declared_workflow
+from poimen.declare.making.candidate import CHOICES
+from poimen.declare.shapes import (
+    AnyTool,
+    AsyncTool,
+    PlainDecorator,
+    SyncTool,
+    ToolDecorator,
+    Verifier,
+    VerifierDecorator,
+    VerifierFn,
+    Workflow,
+    WorkflowDecorator,
+)
+from poimen.declare.specs import Budget, Errors, OnUnknown, Seconds, Summary
+from poimen.declare.states import States
+from poimen.kernel.errors import BadDeclaration
+
+P = ParamSpec("P")
+T = TypeVar("T")
+E = TypeVar("E", bound=effects.AnyEffect)
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _asks_for_an_effect(decorator: F) -> F:
+    """Explains itself where `@tool` stands bare or `effect=` is missing; the types stay as they are."""
+
+    @wraps(decorator)
+    def checked(*args: Any, **settings: Any) -> Any:
+        if args or "effect" not in settings:
+            code = getattr(args[0], "__code__", None) if args else None
+            name = f" {getattr(args[0], '__qualname__', repr(args[0]))}" if args else ""
+            raise BadDeclaration(
+                f"@tool{name}: effect= is missing",
+                where=f"{code.co_filename}:{code.co_firstlineno}" if code is not None else "",
+                why="it says what may be done with a call that a crash has interrupted, and nobody else can know",
+                hint=CHOICES,
+            )
+        return decorator(**settings)
+
+    return cast("F", checked)
+
+
+def _applied(fn: Callable[..., Any] | None, decorator: Callable[[Any], Any]) -> Any:
+    """A decorator that stands bare is applied; one with settings waits for its function."""
+    return decorator if fn is None else decorator(fn)
+
+
+@_asks_for_an_effect
+def tool(
+    *,
+    effect: E,
+    name: str | None = None,
+    version: str = "1",
+    summary: Summary = "",
+    stake: Summary = "",
+    timeout: Seconds = 60.0,
+    grace: Seconds = 5.0,
+    attempts: int = 1,
+    backoff: Seconds = 1.0,
+    rejected: Errors = (),
+    not_sent: Errors = (),
+    exchanges: int | None = None,
+    max_sends: int = 3,
+    undo: AnyTool | None = None,
+    on_indeterminate: OnUnknown | None = None,
+) -> ToolDecorator[E]:
+    """Declare a function that acts on the outside world, or looks at it.
+
+    Arguments:
+        effect: what may be done with a call that a crash has interrupted: one of `poimen.effects`.
+        name: under which it is recorded; its own name by default.
+        version: free text, recorded; another version has another probe.
+        summary: for people, `"charge {cents} for {order}"`, or a function of the parameters.
+        stake: for people: what is at stake.
+        timeout: of one attempt, in seconds or as a timedelta.
+        grace: what a cancelled or timed-out call may take to finish.
+        attempts: how many, the first one included.
+        backoff: before the second attempt; doubled for each further one.
+        rejected: exceptions that mean that the far side said no: types, or a predicate.
+        not_sent: exceptions that mean that nothing left.
+        exchanges: 1 if one call makes one exchange (no redirects, no client's retries): poimen then knows
+            what the exceptions of common clients mean.
+        max_sends: how often one effect may be sent in all.
+        undo: a tool with the same parameters that takes the effect back.
+        on_indeterminate: what the workflow is told of an unknown: `wait` or `raise`; None: as its run.
+
+    Raises:
+        BadDeclaration: the function or a setting cannot be used.
+        NotStorable: a parameter or the result can never be stored.
+
+    Source: design api.md, "Declaring"; protocol.md, section 4.
+    """
+    settings = dict(locals())  # the parameters by name; checked when the function is there
+    return ToolDecorator(lambda fn: declared_tool(fn, "tool", settings))
+
+
+@overload
+def model(fn: Callable[P, Coroutine[Any, Any, T]], /) -> AsyncTool[P, T]: ...
+@overload
+def model(fn: Callable[P, T], /) -> SyncTool[P, T]: ...
+@overload
+def model(
+    *,
+    effect: effects.Effect = ...,
+    name: str | None = ...,
+    version: str = ...,
+    timeout: Seconds = ...,
+    attempts: int = ...,
+    backoff: Seconds = ...,
+    retry_on: Errors | None = ...,
+) -> PlainDecorator: ...
+def model(
+    fn: Callable[..., Any] | None = None,
+    /,
+    *,
+    effect: effects.Effect = effects.READ,
+    name: str | None = None,
+    version: str = "1",
+    timeout: Seconds = 60.0,
+    attempts: int = 3,
+    backoff: Seconds = 1.0,
+    retry_on: Errors | None = None,
+) -> Any:
+    """Declare a function that asks a model: a metered read.
+
+    Its arguments are the prompt and its result is the output. Where the far side keeps the conversation or
+    runs tools itself, asking is an effect: say which.
+
+    Arguments:
+        effect: READ, or what the model's host does beside answering.
+        name, version, timeout, backoff: as for `tool`.
+        attempts: how many, the first one included.
+        retry_on: exceptions after which another attempt is made; None: all that a read may raise.
+
+    Raises:
+        BadDeclaration: the function or a setting cannot be used.
+        NotStorable: a parameter or the result can never be stored.
+    """
+    settings = dict(locals())  # the parameters by name; checked when the function is there
+    return _applied(fn, PlainDecorator(lambda fn: declared_tool(fn, "model", settings)))
+
+
+@overload
+def step(fn: Callable[P, Coroutine[Any, Any, T]], /) -> AsyncTool[P, T]: ...
+@overload
+def step(fn: Callable[P, T], /) -> SyncTool[P, T]: ...
+@overload
+def step(
+    *,
+    name: str | None = ...,
+    version: str = ...,
+    attempts: int = ...,
+    backoff: Seconds = ...,
+    timeout: Seconds = ...,
+    queue_timeout: Seconds | None = ...,
+    retry_on: Errors | None = ...,
+    on_indeterminate: OnUnknown | None = ...,
+) -> PlainDecorator: ...
+def step(
+    fn: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    version: str = "1",
+    attempts: int = 3,
+    backoff: Seconds = 1.0,
+    timeout: Seconds = 60.0,
+    queue_timeout: Seconds | None = None,
+    retry_on: Errors | None = None,
+    on_indeterminate: OnUnknown | None = None,
+) -> Any:
+    """Declare a named unit of work: it is retried as a whole, and the tools it calls are its effects.
+
+    Arguments:
+        name, version, backoff, timeout: as for `tool`.
+        attempts: how many, the first one included.
+        queue_timeout: how long an attempt may wait to be admitted; None: for ever.
+        retry_on: exceptions after which another attempt is made; None: the runtime's rule.
+        on_indeterminate: what the workflow is told of an unknown: `wait` or `raise`; None: as its run.
+
+    Raises:
+        BadDeclaration: the function or a setting cannot be used.
+        NotStorable: a parameter or the result can never be stored.
+    """
+    settings = dict(locals())  # the parameters by name; checked when the function is there
+    return _applied(fn, PlainDecorator(lambda fn: declared_tool(fn, "step", settings)))
+
+
+@overload
+def workflow(fn: Callable[P, Coroutine[Any, Any, T]], /) -> Workflow[P, T]: ...
+@overload
+def workflow(fn: Callable[P, T], /) -> Workflow[P, T]: ...
+@overload
+def workflow(
+    *,
+    name: str | None = ...,
+    version: str = ...,
+    states: States | None = ...,
+    verifiers: Sequence[Verifier] = ...,
+    timeout: Seconds | None = ...,
+    budget: Budget | None = ...,
+    on_indeterminate: OnUnknown = ...,
+) -> WorkflowDecorator: ...
+def workflow(
+    fn: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    version: str = "1",
+    states: States | None = None,
+    verifiers: Sequence[Verifier] = (),
+    timeout: Seconds | None = None,
+    budget: Budget | None = None,
+    on_indeterminate: OnUnknown = "wait",
+) -> Any:
+    """Declare a workflow: calling it describes a run, and `poimen.run` or `rt.start` starts it.
+
+    Arguments:
+        name, version: as for `tool`.
+        states: its domain states, if it has any.
+        verifiers: what judges its runs.
+        timeout: of the whole run, in seconds or as a timedelta; None: none.
+        budget: of the whole run; None: none.
+        on_indeterminate: what the workflow is told of an unknown: `wait` or `raise`.
+
+    Raises:
+        BadDeclaration: the function or a setting cannot be used.
+        NotStorable: a parameter or the result can never be stored.
+    """
+    settings = dict(locals())  # the parameters by name; checked when the function is there
+    return _applied(fn, WorkflowDecorator(lambda fn: declared_workflow(fn, settings)))
+
+
+@overload
+def verifier(fn: VerifierFn, /) -> Verifier: ...
+@overload
+def verifier(
+    *,
+    gate: bool = ...,
+    timeout: Seconds = ...,
+    version: str = ...,
+    needs: Sequence[Literal["expected"]] = ...,
+) -> VerifierDecorator: ...
+def verifier(
+    fn: VerifierFn | None = None,
+    /,
+    *,
+    gate: bool = False,
+    timeout: Seconds = 60.0,
+    version: str = "1",
+    needs: Sequence[Literal["expected"]] = (),
+) -> Any:
+    """Declare a function that judges the frozen episode of a run.
+
+    Arguments:
+        gate: whether its no rejects the run.
+        timeout: of one attempt, in seconds or as a timedelta.
+        version: free text, recorded with its verdicts.
+        needs: what it asks for beside the episode: `expected`, the expected answer.
+
+    Raises:
+        BadDeclaration: the function or a setting cannot be used.
+
+    Source: design verification.md, "Verifiers and verdicts".
+    """
+    settings = dict(locals())  # the parameters by name; checked when the function is there
+    return _applied(fn, VerifierDecorator(lambda fn: declared_verifier(fn, settings)))

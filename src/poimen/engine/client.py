@@ -1,0 +1,461 @@
+"""Starts, reads, answers, decides: a client of the log. It drives nothing and needs no code.
+
+`Run` is the handle to one run. This module must never claim a run; it keeps the invariant that a
+handle is given out only after the run's admission is durable.
+
+Source: design api.md, "Client and Runtime"; case C04.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import os
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, overload
+
+from poimen import clock, effects
+from poimen._typing import override
+from poimen.blobs.tables import TieredBlobs
+from poimen.declare import values
+from poimen.declare.specs import WorkflowSpec, seconds, spec_of
+from poimen.engine import desk, reading
+from poimen.engine.surface.results import Branch, Emitted, InboxItem, RunState, Standing
+from poimen.gate import points
+from poimen.kernel.errors import NotFound, RunExists
+from poimen.kernel.events import RunAdmitted
+from poimen.kernel.ids import TRUNK, run_id as checked_id
+from poimen.later import not_built
+from poimen.log import codec
+from poimen.log.api import TERMINAL_STATES, Batch
+from poimen.log.opening import locate, open_store
+from poimen.log.writer import Door
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable, Mapping
+    from datetime import datetime
+    from decimal import Decimal
+    from types import TracebackType
+
+    from poimen.declare.shapes import Call, Verifier, Workflow
+    from poimen.declare.specs import Budget, Seconds
+    from poimen.engine.surface.results import BranchDiff, RewindPlan
+    from poimen.episodes import EpisodeView, Verdict
+    from poimen.log.api import Record, Store
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+WATCH_S = 0.05
+"""How often a waiting reader looks, in seconds."""
+
+
+def actor() -> str:
+    """Who acts: `POIMEN_BY`, else user@host."""
+    return os.environ.get("POIMEN_BY") or f"{getpass.getuser()}@{socket.gethostname()}"
+
+
+class Run(Generic[T_co]):
+    """The handle to one run.
+
+    Arguments:
+        id: the run's id.
+        is_new: whether this call has admitted it.
+    """
+
+    def __init__(self, client: Client, run: str, *, is_new: bool, annotation: Any) -> None:
+        self.id = run
+        self.is_new = is_new
+        self._client = client
+        self._annotation = annotation
+
+    async def result(self, *, timeout: Seconds | None = None, waiting: Literal["raise", "block"] = "block") -> T_co:  # noqa: ASYNC109
+        """Wait for the run to end.
+
+        Arguments:
+            timeout: how long to wait; the run itself goes on.
+            waiting: `raise`: do not wait for somebody else to move the run.
+
+        Raises:
+            RunFailed, RunRejected, RunCancelled, RunTimedOut: it has ended without a result.
+            RunWaiting: with `waiting="raise"`: only somebody else can move it now.
+            TimeoutError: it has not ended in time.
+        """
+        return await asyncio.wait_for(self._result(waiting), seconds(timeout))
+
+    async def _result(self, waiting: str) -> Any:
+        store = self._client.store
+        while True:
+            self._client.check()
+            head = store.head(self.id)
+            if head is not None and (head.state in TERMINAL_STATES or (head.state == "WAITING" and waiting == "raise")):
+                view, _ = reading.read_run(store, self.id)
+                parked = reading.waits_for(view)
+                if head.state in TERMINAL_STATES:
+                    return reading.outcome(view, self._client.bodies, self._annotation)
+                if parked is not None:
+                    raise parked
+            await asyncio.sleep(WATCH_S)
+
+    async def standing(self) -> Standing:
+        """Where the run stands: state, why it does not move, which command moves it."""
+        view, _ = reading.read_run(self._client.store, self.id)
+        head = self._client.store.head(self.id)
+        return reading.standing(view, head, driven=head is not None and desk.driven(head))
+
+    async def cancel(self, why: str, *, by: str | None = None) -> None:
+        """Ask for the run to be stopped. The request is a record when this returns.
+
+        Arguments:
+            why: for the record.
+            by: who asks; `POIMEN_BY` or user@host when left out.
+        """
+        self._client.writable()
+        desk.cancel(self._client.store, self._client.door, self.id, by=by or actor(), why=why)
+        self._client.nudge()
+
+    async def events(self, *, after: int = 0, follow: bool = False) -> AsyncIterator[Record]:
+        """The run's records in LSN order.
+
+        Arguments:
+            after: the LSN after which to begin; give the last one seen to go on where a reader stopped.
+            follow: wait for further records until the run has ended.
+        """
+        while True:
+            head = self._client.store.head(self.id)
+            for record in self._client.store.read(self.id, after=after):
+                after = record.lsn
+                yield record
+            if not follow or (head is not None and head.state in TERMINAL_STATES and head.lsn <= after):
+                return
+            await asyncio.sleep(WATCH_S)
+
+    def emitted(self, type: type[T], /, *, after: int = 0) -> AsyncIterator[Emitted[T]]:  # noqa: A002, ARG002
+        """What the run emitted."""
+        not_built("Run.emitted")
+
+    async def branches(self) -> tuple[Branch, ...]:
+        """The run's branches."""
+        not_built("Run.branches")
+
+    async def episode(self, *, branch: str = TRUNK, at: int | None = None) -> EpisodeView:  # noqa: ARG002
+        """All that happened in a branch, frozen."""
+        not_built("Run.episode")
+
+    async def plan_rewind(
+        self,
+        *,
+        before: str | None = None,  # noqa: ARG002
+        after: str | None = None,  # noqa: ARG002
+        lsn: int | None = None,  # noqa: ARG002
+        replace: Mapping[str, object] | None = None,  # noqa: ARG002
+        label: str = "",  # noqa: ARG002
+    ) -> RewindPlan:
+        """What a rewind would mean."""
+        not_built("Run.plan_rewind")
+
+    async def diff(self, left: str, right: str) -> BranchDiff:  # noqa: ARG002
+        """How two branches differ."""
+        not_built("Run.diff")
+
+    async def retry(self, *, by: str, why: str) -> Branch:  # noqa: ARG002
+        """Rewind before the failed step."""
+        not_built("Run.retry")
+
+    async def signal(self, name: str, value: object) -> None:  # noqa: ARG002
+        """Send the run a value that it can receive."""
+        not_built("Run.signal")
+
+    @override
+    def __repr__(self) -> str:
+        return f"<Run {self.id}>"
+
+
+class Client:
+    """Starts, reads, answers, decides. Drives nothing, recovers nothing, needs no modules.
+
+    Arguments:
+        url: the database, see `docs/reference/configuration.md`; None: found by the usual rules.
+        read_only: nothing is created or changed.
+    """
+
+    def __init__(self, url: str | None = None, *, read_only: bool = False) -> None:
+        self._url = url
+        self._read_only = read_only
+        self._store: Store | None = None
+        self._door: Door | None = None
+        self._bodies: TieredBlobs | None = None
+
+    # ---- opening -----------------------------------------------------------------------------------------------
+
+    @classmethod
+    async def open(cls, url: str | None = None, *, read_only: bool = False) -> Self:
+        """Open outside a `with`, for notebooks; `close` it.
+
+        Raises:
+            ConfigurationError, StorageFailed, Corrupt: the database cannot be used.
+        """
+        client = cls(url, read_only=read_only)
+        await client._open()
+        return client
+
+    async def _open(self) -> None:
+        location = locate(self._url, cwd=Path.cwd())
+        self._store = open_store(location.url, read_only=self._read_only)
+        self._door = Door(self._store)
+        self._bodies = TieredBlobs(self._store, getattr(self._store, "path", None))
+
+    async def close(self) -> None:
+        """Close the database. Runs are not touched."""
+        store, self._store = self._store, None
+        if store is not None:
+            store.close()
+
+    async def __aenter__(self) -> Self:
+        await self._open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @property
+    def store(self) -> Store:
+        """The log's backend. Raises RuntimeError while the client is not open."""
+        if self._store is None:
+            raise RuntimeError("the client is not open: use `async with poimen.Client() as c:` or `await Client.open()`")
+        return self._store
+
+    @property
+    def door(self) -> Door:
+        """The log's door."""
+        if self._door is None or self._store is None:
+            raise RuntimeError("the client is not open: use `async with poimen.Client() as c:` or `await Client.open()`")
+        return self._door
+
+    @property
+    def bodies(self) -> TieredBlobs:
+        """Where large bodies lie."""
+        if self._bodies is None or self._store is None:
+            raise RuntimeError("the client is not open: use `async with poimen.Client() as c:` or `await Client.open()`")
+        return self._bodies
+
+    def writable(self) -> None:
+        """Refuse to write through a client that was opened for reading."""
+        if self._read_only:
+            from poimen.kernel.errors import ReadOnly  # noqa: PLC0415 (rare)
+
+            raise ReadOnly("this client was opened with read_only=True", hint="open it without read_only")
+
+    def nudge(self) -> None:
+        """Let whoever drives runs in this process look for new records."""
+
+    def check(self) -> None:
+        """Raise what has stopped this client, if anything has."""
+
+    # ---- runs --------------------------------------------------------------------------------------------------
+
+    async def start(
+        self,
+        call: Call[T],
+        /,
+        *,
+        run_id: str | None = None,
+        timeout: Seconds | None = None,  # noqa: ASYNC109
+        deadline: datetime | None = None,
+        queue: str | None = None,
+        priority: int = 0,
+        budget: Budget | None = None,
+        tags: Mapping[str, str] | None = None,
+    ) -> Run[T]:
+        """Admit a run; it exists, durably, when this returns. The same id with the same input is the same run.
+
+        Arguments:
+            call: a workflow called with its arguments.
+            run_id: 1 to 200 letters, digits and `. _ : @ + = -`; a new UUID version 7 when left out.
+            tags: kept with the run, to find it by.
+
+        Raises:
+            RunExists: a run of this id exists with other input.
+            BadRunId: the id cannot be used.
+            NotBuiltYet: for `timeout`, `deadline`, `queue`, `priority` and `budget` in this version.
+        """
+        self.writable()
+        for name, given in (("queue", queue), ("priority", priority or None), ("budget", budget)):
+            if given is not None:
+                not_built(f"start({name}=)")
+        if timeout is not None or deadline is not None:
+            not_built("start(timeout=)")
+        identity = checked_id(run_id) if run_id is not None else checked_id(clock.uuid7())
+        is_new = self._admit(call, identity, dict(tags or {}))
+        points.reach("admitted", call.workflow)
+        self.nudge()
+        return Run(self, identity, is_new=is_new, annotation=call.spec.parameters.result)
+
+    def _admit(self, call: Call[Any], run: str, tags: dict[str, str]) -> bool:
+        if self.store.head(run) is not None:
+            self._same_input(call, run)
+            return False
+        body: Any = call.packed
+        ref, blob = None, ()
+        if len(body) > _INLINE:
+            ref = self.bodies.put(body)
+        event = RunAdmitted(
+            workflow=call.workflow,
+            version=call.spec.version,
+            code=call.spec.code_digest,
+            args=ref if ref is not None else body,
+            args_digest=values.digest(body),
+            nonce=clock.random_hex(16),
+            by=actor(),
+            on_indeterminate=call.spec.on_indeterminate,
+            tags=tags,
+        )
+        batch = Batch(run=run, records=(codec.record(event, branch=TRUNK),), admits=True, state="PENDING", blobs=blob)
+        try:
+            self.door.append(batch)
+        except RunExists:
+            self._same_input(call, run)
+            return False
+        return True
+
+    def _same_input(self, call: Call[Any], run: str) -> None:
+        view, _ = reading.read_run(self.store, run, upto=1)
+        admitted = view.admitted
+        if admitted is None or admitted.workflow != call.workflow or admitted.args_digest != values.digest(call.packed):
+            known = admitted.workflow if admitted is not None else "?"
+            args = admitted.args if admitted is not None and isinstance(admitted.args, bytes) else b"..."
+            raise RunExists(
+                f"run {run} exists with other input: {known} with {args[:200].decode(errors='replace')}",
+                where=run,
+                why=f"asked for: {call.workflow} with {call.packed[:200].decode(errors='replace')}",
+                hint="the same id is the same run; choose another id for other input",
+                run_id=run,
+            )
+
+    @overload
+    async def get(self, run_id: str, /) -> Run[Any]: ...
+    @overload
+    async def get(self, run_id: str, workflow: Workflow[..., T], /) -> Run[T]: ...
+    async def get(self, run_id: str, workflow: Workflow[..., Any] | None = None, /) -> Run[Any]:
+        """The handle to a run that exists.
+
+        Arguments:
+            run_id: its id, or a unique prefix.
+            workflow: types the result; without it the result is plain JSON values.
+
+        Raises:
+            NotFound: there is no such run.
+        """
+        spec = spec_of(workflow)
+        annotation = spec.parameters.result if isinstance(spec, WorkflowSpec) else Any
+        return Run(self, reading.find_run(self.store, run_id), is_new=False, annotation=annotation)
+
+    async def runs(self, *, state: RunState | None = None, tag: str | None = None) -> AsyncIterator[Run[Any]]:
+        """All runs, by id.
+
+        Arguments:
+            state: only those in this state.
+            tag: only those with this tag: `name` or `name=value`.
+        """
+        after = ""
+        while heads := self.store.heads(after=after):
+            for head in heads:
+                after = head.run
+                if state is not None and head.state != state.value:
+                    continue
+                if tag is None or self._has_tag(head.run, tag):
+                    yield Run(self, head.run, is_new=False, annotation=Any)
+
+    def _has_tag(self, run: str, tag: str) -> bool:
+        view, _ = reading.read_run(self.store, run, upto=1)
+        name, sep, value = tag.partition("=")
+        tags = view.admitted.tags if view.admitted is not None else {}
+        return name in tags and (not sep or tags[name] == value)
+
+    # ---- what people do ----------------------------------------------------------------------------------------
+
+    async def inbox(self) -> AsyncIterator[InboxItem]:
+        """Everything that waits for a person."""
+        after = ""
+        while heads := self.store.heads(after=after):
+            for head in heads:
+                after = head.run
+                view, _ = reading.read_run(self.store, head.run)
+                for item in reading.inbox_of(view):
+                    yield item
+
+    async def claim(self, item_id: str, *, by: str) -> None:
+        """Say that you are looking at an unknown effect.
+
+        Raises:
+            NotFound, Conflict: there is none of this id, or it is closed.
+        """
+        self.writable()
+        desk.claim(self.store, self.door, item_id, by=by)
+
+    async def resolve(
+        self,
+        intent_id: str,
+        to: Literal["landed", "not_landed", "abandoned"],
+        *,
+        by: str,
+        why: str,
+        evidence: str = "",
+        result: object = None,
+        expect_lsn: int,
+    ) -> None:
+        """Close an unknown effect.
+
+        Arguments:
+            intent_id: exactly one intent.
+            to: what you have found out.
+            by, why, evidence: for the record.
+            result: for `landed`: what the call would have returned.
+            expect_lsn: of the last record about it that you saw; the second of two people loses.
+
+        Raises:
+            NotFound: no such intent.
+            Conflict: it is closed already, or has changed since.
+        """
+        self.writable()
+        body = values.dump(result, path="result")
+        value = body if len(body) <= _INLINE else self.bodies.put(body)
+        desk.resolve(
+            self.store, self.door, intent_id, to, by=by, why=why, evidence=evidence, value=value, expect_lsn=expect_lsn
+        )
+        self.nudge()
+
+    async def probe(self, intent_id: str, *, by: str) -> effects.Landed[Any] | effects.Absent | effects.Unknown:
+        """Ask the far side whether an effect has landed; what it says is a record, and decides nothing.
+
+        Raises:
+            NotFound: no such intent, or the tool's code is not loaded here (a Runtime with its module has it).
+        """
+        _, intent = reading.find_intent(self.store, intent_id)
+        raise NotFound(
+            f"the code of {intent.pending.tool} is not loaded in this client (asked by {by})",
+            why="a probe is code: only a Runtime has it",
+            hint="poimen inbox probe INTENT --module MODULE, or Runtime(modules=[...]).probe(...)",
+        )
+
+    async def answer(self, ask_id: str, value: object, *, by: str) -> None:  # noqa: ARG002
+        """Answer a question."""
+        not_built("Client.answer")
+
+    async def raise_budget(
+        self, run_id: str, *, usd: Decimal | float | None = None, tokens: int | None = None, by: str, why: str  # noqa: ARG002
+    ) -> None:
+        """Raise a run's budget."""
+        not_built("Client.raise_budget")
+
+    def verify(
+        self, verifier: Verifier, runs: Iterable[Run[Any]], *, at: int | None = None, concurrency: int = 4  # noqa: ARG002
+    ) -> AsyncIterator[tuple[Run[Any], Verdict]]:
+        """Run a verifier over frozen episodes."""
+        not_built("Client.verify")
+
+
+_INLINE = 16 * 1024

@@ -1,0 +1,208 @@
+"""What a person does to a run: cancel, resume, claim, resolve, probe, close a decision.
+
+Each is one outsider's record, appended against the LSN of the last record about its subject that the
+person has seen; the second one of two loses with a conflict. This module must never drive a run; it
+keeps the invariant that a resolution names exactly one intent, who, why and the evidence.
+
+Source: design protocol.md, sections 3 ("Decisions") and 5 ("After Indeterminate").
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from poimen import clock
+from poimen.engine.reading import find_intent, read_run
+from poimen.kernel.errors import Conflict, NotFound, PoimenError
+from poimen.kernel.events import CancelRequested, DecisionSettled, ResumeRequested, subject
+from poimen.kernel.fold import trunk
+from poimen.kernel.intent import IntentClaimed, IntentProbed, IntentResolved, Resolution
+from poimen.log import codec
+from poimen.log.api import TERMINAL_STATES, Batch, Expect
+
+if TYPE_CHECKING:
+    from poimen.kernel.events import Event
+    from poimen.kernel.intent import Payload
+    from poimen.kernel.views import IntentView
+    from poimen.log.api import Committed, Head, Store
+    from poimen.log.writer import Door
+
+To = Literal["landed", "not_landed", "abandoned"]
+
+
+class Refused(PoimenError):
+    """What was asked cannot be done to the run as it stands. Nothing was written."""
+
+    code = "PO114"
+
+
+def append(door: Door, run: str, branch: str, event: Event, *, expect_lsn: int | None = None) -> Committed:
+    """Append one outsider's record.
+
+    Arguments:
+        door: the log's.
+        run: the run's id.
+        branch: its branch.
+        event: what is said.
+        expect_lsn: of the last record about the subject that its author saw; None: do not ask.
+
+    Raises:
+        Conflict: a later record about the subject is there.
+    """
+    expect = Expect(subject=subject(event), lsn=expect_lsn) if expect_lsn is not None else None
+    return door.append(Batch(run=run, records=(codec.record(event, branch=branch),), expect=expect))
+
+
+def cancel(store: Store, door: Door, run: str, *, by: str, why: str) -> bool:
+    """Ask for a run to be stopped; False when it had ended or was asked before.
+
+    Raises:
+        NotFound: no such run.
+    """
+    view, _ = read_run(store, run)
+    line = trunk(view)
+    if line.cancel_lsn or line.state.name in TERMINAL_STATES:
+        return False
+    append(door, run, line.id, CancelRequested(by=by, why=why))
+    return True
+
+
+def resume(store: Store, door: Door, run: str, *, by: str, why: str) -> None:
+    """Let a waiting run be tried again as it is.
+
+    Raises:
+        NotFound: no such run.
+        Refused: it does not wait.
+    """
+    view, _ = read_run(store, run)
+    line = trunk(view)
+    if line.state.name in TERMINAL_STATES:
+        raise Refused(f"run {run} has ended: {line.state.name}", hint=f"poimen runs show {run}")
+    append(door, run, line.id, ResumeRequested(by=by, why=why))
+
+
+def claim(store: Store, door: Door, intent_id: str, *, by: str) -> None:
+    """Say that somebody is looking at an unknown effect.
+
+    Raises:
+        NotFound: no such intent.
+        Conflict: it is closed already, or another person has claimed it meanwhile.
+    """
+    view, intent = find_intent(store, intent_id)
+    _must_be_open(intent)
+    event = IntentClaimed(step=intent.id.step, attempt=intent.id.attempt, ordinal=intent.id.ordinal, by=by)
+    append(door, view.run, intent.id.branch, event, expect_lsn=intent.last_lsn)
+
+
+def resolve(
+    store: Store,
+    door: Door,
+    intent_id: str,
+    to: To,
+    *,
+    by: str,
+    why: str,
+    evidence: str = "",
+    value: Payload | None = None,
+    expect_lsn: int | None = None,
+) -> Committed:
+    """Close an unknown effect.
+
+    Arguments:
+        store, door: the log.
+        intent_id: exactly one intent.
+        to: what is known now.
+        by, why, evidence: who says so, and from what.
+        value: for `landed`: what the call would have returned, as canonical JSON.
+        expect_lsn: the LSN of the last record about the intent that its author saw; None: as it is now.
+
+    Raises:
+        NotFound: no such intent.
+        Conflict: it is closed already, or something about it has changed since.
+        Refused: it was never sent, or a live worker reports that the call is running.
+    """
+    view, intent = find_intent(store, intent_id)
+    _must_be_open(intent)
+    head = store.head(view.run)
+    attempt = view.branches[intent.id.branch].steps[intent.id.step].attempts[intent.id.attempt - 1]
+    if to == "not_landed" and attempt.live and head is not None and driven(head):
+        raise Refused(
+            f"{intent_id} is running: a live worker holds the run",
+            why="while the call runs, nobody can say that it did not land",
+            hint=f"wait for it, or poimen runs cancel {view.run} --why ...",
+        )
+    event = IntentResolved(
+        step=intent.id.step,
+        attempt=intent.id.attempt,
+        ordinal=intent.id.ordinal,
+        to=Resolution(to),
+        rule="operator",
+        by=by,
+        why=why,
+        evidence=evidence,
+        value=value if to == "landed" else None,
+    )
+    seen = intent.last_lsn if expect_lsn is None else expect_lsn
+    return append(door, view.run, intent.id.branch, event, expect_lsn=seen)
+
+
+def probed(
+    door: Door,
+    intent: IntentView,
+    answer: Literal["landed", "absent", "unknown"],
+    *,
+    by: str,
+    evidence: str,
+    asked_at: int,
+    value: Payload | None,
+) -> None:
+    """Record what a probe answered to a person."""
+    event = IntentProbed(
+        step=intent.id.step,
+        attempt=intent.id.attempt,
+        ordinal=intent.id.ordinal,
+        answer=answer,
+        evidence=evidence,
+        by=by,
+        asked_at=asked_at,
+        value=value,
+    )
+    append(door, intent.id.run, intent.id.branch, event)
+
+
+def close_decision(store: Store, door: Door, run: str, decision_id: str, *, by: str, why: str, rejected: bool) -> bool:
+    """Close an owed decision by hand; False when it was not owed any more.
+
+    Raises:
+        NotFound: no such run or decision.
+    """
+    view, _ = read_run(store, run)
+    line = trunk(view)
+    known = line.decisions.get(decision_id)
+    if known is None:
+        raise NotFound(f"run {run} has no decision {decision_id!r}", hint=f"poimen decisions ls --run {run}")
+    if not known.owed:
+        return False
+    append(door, run, line.id, DecisionSettled(id=decision_id, by=by, why=why, rejected=rejected))
+    return True
+
+
+def driven(head: Head) -> bool:
+    """Whether the lease of a run's row may still hold, as far as the row tells."""
+    if not head.worker or head.boot_id != clock.boot_id():
+        return False
+    return head.lease_until > clock.boot_us()
+
+
+def _must_be_open(intent: IntentView) -> None:
+    if intent.open:
+        return
+    closed = intent.resolution
+    how = f"resolved as {closed.to.value} by {closed.by}" if closed is not None else f"{intent.state.value}"
+    raise Conflict(
+        f"{intent.id} is not open: {how}",
+        where=f"LSN {intent.last_lsn}",
+        why="only an effect that was dispatched and has no outcome can be resolved",
+        hint=f"poimen intents show {intent.id}",
+        lsn=intent.last_lsn,
+    )

@@ -1,0 +1,608 @@
+"""Drives one branch of one run: replays its record, goes on live, appends, hands over, rests, ends.
+
+The kernel says what is legal, the gate acts, this obeys: persist first, act then. Results are handed
+over one at a time, in LSN order, each once nothing in the run is ready, live in the same way as in a
+replay. This module must never call a tool or decide what an unknown effect means; it keeps the
+invariants I4 (nothing appended under a stale epoch) and I9 (the view is the fold of the log).
+
+Source: design protocol.md, sections 2, 3 and 5.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from typing import TYPE_CHECKING, Any
+
+from poimen import clock
+from poimen.declare import values
+from poimen.declare.calling import CALLER, Current
+from poimen.engine.driving.scopes import AttemptScope, BodyScope, CallFuture, Scope, ThreadScope, WorkflowScope
+from poimen.engine.driving.effects import Effects
+from poimen.engine.driving.hands import Hands
+from poimen.engine.driving.loop import BASE, RunLoop
+from poimen.engine.driving.outbox import Outbox
+from poimen.engine.driving.replay import Differs, Script
+from poimen.engine.driving.steps import Steps
+from poimen.gate import points
+from poimen.gate.guard import open_code
+from poimen.gate.error_record import record_of
+from poimen.kernel.branch import BranchState
+from poimen.kernel.errors import Conflict, DecisionConflict, Fenced, NotFound, PoimenError, StorageFailed, Suspended
+from poimen.kernel.events import (
+    BranchEnded,
+    BranchResumed,
+    BranchStarted,
+    BranchVerifying,
+    BranchWaiting,
+    CancelDelivered,
+    DecisionRecorded,
+    DecisionSettled,
+    TimerFired,
+    Waiting,
+)
+from poimen.kernel.fold import trunk
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Sequence
+
+    from poimen.declare.specs import OnUnknown, ToolSpec, WorkflowSpec
+    from poimen.engine.driving.scopes import Call
+    from poimen.engine.driving.loop import RunTimer
+    from poimen.engine.worker import Worker
+    from poimen.gate.port import Key
+    from poimen.kernel.events import Event
+    from poimen.kernel.intent import Payload
+    from poimen.kernel.views import BranchView, IntentView, RunView
+    from poimen.log.api import Lease
+
+
+class Driver:
+    """One branch of one run, in one process, under one lease.
+
+    Arguments:
+        worker: what the runs of this process share.
+        spec: the workflow.
+        view: the run as folded from its records.
+        records: those records, `(at, event, epoch)` in LSN order.
+        lease: the right to drive it.
+    """
+
+    def __init__(
+        self,
+        worker: Worker,
+        spec: WorkflowSpec,
+        view: RunView,
+        records: Sequence[tuple[int, Event, int]],
+        lease: Lease,
+    ) -> None:
+        self.worker = worker
+        self.spec = spec
+        self.view = view
+        self.line: BranchView = trunk(view)
+        self.lease = lease
+        self.taken_at = clock.wall_us()
+        self.main = asyncio.get_running_loop()
+        self.loop = RunLoop(self, self.main, f"{view.run}/{self.line.id}")
+        self.script = Script(self.line, records)
+        self.outbox = Outbox(self)
+        self.hands = Hands(self)
+        self.steps = Steps(self)
+        self.effects = Effects(self)
+        self.workflow = WorkflowScope(self)
+        self.live = False
+        self.cancelled = False
+        self.dropped = False
+        self.draining = False
+        self.moving = 0
+        self.threads_busy = 0
+        self.background: set[asyncio.Task[Any]] = set()
+        self.done: asyncio.Future[str] = self.main.create_future()
+        self.error: BaseException | None = None
+        self.root: asyncio.Task[Any] | None = None
+        self._held: list[Callable[[], None]] = []
+        self._settling = False
+        self._now_us = view.admitted_at
+        self._cancel_sent = self.line.cancel_delivered
+
+    # ---- what others ask ---------------------------------------------------------------------------------------
+
+    @property
+    def run(self) -> str:
+        """The run's id."""
+        return self.view.run
+
+    @property
+    def epoch(self) -> int:
+        """The fencing epoch of the lease."""
+        return self.lease.epoch
+
+    @property
+    def nonce(self) -> str:
+        """Random text of this run; part of each request id."""
+        return self.view.admitted.nonce if self.view.admitted is not None else ""
+
+    def intent(self, key: Key) -> IntentView:
+        """What is known of an intent of this branch."""
+        step, attempt, ordinal = key
+        return self.line.steps[step].attempts[attempt - 1].intents[ordinal]
+
+    def is_step(self, key: str) -> bool:
+        """Whether the step is one by declaration, not a tool that is its own."""
+        call = self.workflow.calls.get(key)
+        return call.spec.kind == "step" if call is not None else self.line.steps[key].kind == "step"
+
+    def stopping(self) -> str:
+        """Why nothing may be dispatched any more; empty while it may."""
+        return f"cancelled: {self.line.cancel_why}" if self.line.cancel_lsn else ""
+
+    def why_cancelled(self) -> str:
+        """For the record of an attempt's cancellation."""
+        return self.line.cancel_why if self.line.cancel_lsn else "cancelled by the workflow"
+
+    def lease_left_s(self) -> float:
+        """Seconds until this worker's right to send ends, the margin taken off."""
+        return (self.lease.until - clock.boot_us()) / 1e6 - self.worker.dispatch_margin_s
+
+    def on_indeterminate(self, spec: ToolSpec | None, call: Call | None) -> OnUnknown:
+        """What the workflow is told of an unknown: by the call, its declaration, its run."""
+        if call is not None and call.options.on_indeterminate is not None:
+            return call.options.on_indeterminate
+        if spec is not None and spec.on_indeterminate is not None:
+            return spec.on_indeterminate
+        return self.view.admitted.on_indeterminate if self.view.admitted is not None else "wait"
+
+    def body_scope(self, step: str, attempt: int) -> BodyScope:
+        """What stands behind a pure tool's body."""
+        return BodyScope(self.where(step, attempt), "", probing=False)
+
+    def where(self, step: str, attempt: int) -> Current:
+        """The place of an attempt, for code that asks."""
+        return Current(
+            run_id=self.run,
+            branch_id=self.line.id,
+            step=step,
+            attempt=attempt,
+            cancelling=self.line.cancel_why if self.line.cancel_lsn else None,
+        )
+
+    # ---- bodies ------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def digest(packed: bytes) -> str:
+        """The digest by which arguments are compared."""
+        return values.digest(packed)
+
+    def keep(self, body: bytes) -> Payload:
+        """A body on its way into a record: inline when small, else by reference to a blob in the same transaction."""
+        return self.outbox.keep(body)
+
+    def fetch(self, payload: Payload) -> bytes:
+        """The bytes of a recorded body."""
+        return payload if isinstance(payload, bytes) else self.worker.bodies.get(payload.digest)
+
+    def packed(self, intent: IntentView, of_step: bytes) -> bytes:
+        """The stored arguments of an intent; a tool that is its own step keeps them with the step."""
+        return self.fetch(intent.pending.args) if intent.pending.args is not None else of_step
+
+    # ---- appending ---------------------------------------------------------------------------------------------
+
+    @property
+    def last_emitted(self) -> Event | None:
+        """The last record that waits for company."""
+        return self.outbox.last
+
+    @property
+    def last_emitted_at(self) -> int:
+        """Its time."""
+        return self.outbox.last_at
+
+    def emit(self, event: Event) -> None:
+        """Append a record that may wait for the next immediate one; what it hands over may be acted upon."""
+        self.outbox.put(event)
+
+    def replace_last(self, event: Event) -> None:
+        """Put one record in the place of the last one that waits."""
+        self.outbox.replace(event)
+
+    def submit(self, events: Sequence[Event]) -> None:
+        """Append records without waiting; a failure stops this driver."""
+        self.outbox.post(events)
+
+    async def append(self, events: Sequence[Event], *, look: bool = False) -> None:
+        """Append records; durable when it returns.
+
+        Raises:
+            Conflict: with `look`: there is something to look at first; it is folded now.
+            Fenced, CommitUnknown, StorageFailed: this run can no longer be driven here.
+        """
+        waiting = self.outbox.send(events, look=look)
+        if waiting is not None:
+            await waiting
+
+    def append_outside(self, event: Event) -> None:
+        """Append as an outsider, whoever drives the run now."""
+        self.worker.append_outside(self.run, self.line.id, event)
+
+    def folded_outside(self) -> None:
+        """Outsiders' records were folded: act on them where this driver has to."""
+        if self.line.cancel_lsn and not self._cancel_sent and self.live and not self.dropped:
+            self._cancel_sent = True
+            for guard in list(self.effects.guards.values()):
+                guard.stop("cancel")
+            self.submit((CancelDelivered(requested_lsn=self.line.cancel_lsn),))
+        if self.live:
+            for call in list(self.workflow.calls.values()):
+                if call.parked:
+                    self.steps.try_again(call)
+
+    # ---- the run starts ----------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Say that this worker drives the branch, then run its code from the beginning."""
+        again = self.line.state is not BranchState.PENDING
+        code = self.worker.code
+        if again:
+            why = "woken" if self.line.state is BranchState.WAITING else "recovered"
+            first: Event = BranchResumed(epoch=self.epoch, worker=self.worker.id, code=code, why=why)
+        else:
+            first = BranchStarted(epoch=self.epoch, worker=self.worker.id, code=code)
+        self.submit((first,))
+        if self.line.cancel_lsn and not again:
+            self.finish_cancelled()
+            return
+        missing = self.worker.recover(self) if again else ()
+        if missing:
+            self.rest(missing)
+            return
+        args = self.fetch(self.view.admitted.args) if self.view.admitted is not None else b"{}"
+        positional, named = self.spec.parameters.unpack(args)
+        context = contextvars.copy_context()
+        if self.spec.is_async:
+            context.run(CALLER.set, self.workflow)
+            body: Coroutine[Any, Any, Any] = context.run(open_code(self.spec), *positional, **named)
+        else:
+            context.run(CALLER.set, ThreadScope(self.workflow))
+            thread = self.in_thread(lambda: context.run(open_code(self.spec), *positional, **named))
+            body = _awaited(thread)
+        self.root = self.loop.create_task(body, context=context)
+        self.root.add_done_callback(self._root_done)
+        self.loop.arm()
+
+    def deliver_cancel(self) -> None:
+        """The cancellation reaches the workflow at this place of the order."""
+        self.cancelled = True
+        for call in self.workflow.calls.values():
+            if call.parked:
+                call.future.end_cancelled()
+        if self.root is not None:
+            self.root.cancel()
+
+    def _root_done(self, root: asyncio.Task[Any]) -> None:
+        """The body has ended: steps still live are cancelled."""
+        if not self.dropped:
+            for left in sorted((t for t in asyncio.all_tasks(self.loop) if t is not root), key=hash):
+                left.cancel()
+
+    # ---- bodies that are plain functions -----------------------------------------------------------------------
+
+    def in_thread(self, fn: Callable[[], Any]) -> asyncio.Future[Any]:
+        """Run a workflow or step body in a thread of its own kind; the run is not quiet while it runs."""
+        mine = self.loop.create_future()
+        self.threads_busy += 1
+        foreign = self.main.run_in_executor(self.worker.code_threads, fn)
+
+        def back(done: asyncio.Future[Any]) -> None:
+            self.threads_busy -= 1
+            error = done.exception()
+            if mine.done():
+                pass
+            elif error is not None:
+                mine.set_exception(error)
+            else:
+                mine.set_result(done.result())
+            self.loop.arm()
+
+        foreign.add_done_callback(back, context=BASE)
+        return mine
+
+    def thread_waits(self, _task: object) -> None:
+        """A body's thread has made a call and waits for it."""
+        self.threads_busy -= 1
+
+    def thread_runs(self, tell: Callable[[Any], None], what: Any) -> None:
+        """Tell a waiting thread; it runs again."""
+        self.threads_busy += 1
+        tell(what)
+
+    # ---- the loop's owner --------------------------------------------------------------------------------------
+
+    def time_s(self) -> float:
+        """The run's time: that of the record handed over last."""
+        return self._now_us / 1e6
+
+    def passed(self, at: int) -> None:
+        """A record of this time is handed over."""
+        self._now_us = max(self._now_us, at)
+
+    def timer(self, timer: RunTimer) -> None:
+        """A timer of the workflow or of an attempt; armed once the record is used up."""
+        caller = timer._context.get(CALLER)
+        scope = caller if isinstance(caller, Scope) else self.workflow
+        timer.scope, timer.n = scope, len(scope.timers)
+        scope.timers.append(timer)
+        self.when_live(lambda: self._arm(timer))
+
+    def _arm(self, timer: RunTimer) -> None:
+        if timer.cancelled() or timer.fired or self.dropped:
+            return
+        delay = max(0.0, timer.when() - clock.wall_us() / 1e6)
+        timer.real = self.main.call_later(delay, self._fire, timer, context=BASE)
+
+    def _fire(self, timer: RunTimer) -> None:
+        if timer.cancelled() or self.dropped:
+            return
+        timer.real = None
+        self.submit((TimerFired(step=timer.scope.step, attempt=timer.scope.attempt, n=timer.n),))
+
+    def timers_armed(self) -> bool:
+        """Whether a timer will fire by itself."""
+        scopes: list[Scope] = [self.workflow, *(s for s in self.steps.scopes.values() if not s.dropped)]
+        return any(t.real is not None for s in scopes for t in s.timers)
+
+    def when_live(self, act: Callable[[], None]) -> None:
+        """Do it now, or once everything recorded has been claimed."""
+        if self.live:
+            act()
+        else:
+            self._held.append(act)
+
+    def hand_over(self) -> bool:
+        """Hand over the next result; called when nothing in the run is ready."""
+        if self.dropped or self.threads_busy or self.done.done():
+            return False
+        if self.hands.next():
+            return True
+        if self.dropped or self.hands.blocked:
+            return False
+        if not self.live:
+            return self._go_live()
+        self._quiet()
+        return False
+
+    def _go_live(self) -> bool:
+        """Everything recorded was handed over: what the code has not asked for is a difference."""
+        if self.loop.foreign:
+            return False
+        left = self.script.next_unclaimed() or self.hands.unclaimed_effect()
+        if left:
+            self.differ(left, self.script.unrecorded or ("the end" if self.root_ended() else "nothing more"))
+            return False
+        self.live = True
+        held, self._held = self._held, []
+        for act in held:
+            act()
+        self.folded_outside()
+        return True
+
+    def root_ended(self) -> bool:
+        """Whether the body has returned or raised."""
+        return self.root is not None and self.root.done()
+
+    def _quiet(self) -> None:
+        """Live, and nothing is ready or on its way into the code: end, rest, or wait for what moves."""
+        if self.moving or self.outbox.sending or self._settling:
+            return
+        if self.root_ended():
+            self._settling = True
+            self.spawn(self._finish())
+        elif not self.timers_armed() and not self.loop.foreign:
+            self.rest(self.hands.reasons())
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run something of this run on the main loop; the run is not at rest meanwhile."""
+        self.moving += 1
+
+        async def whole() -> None:
+            try:
+                await work
+            except PoimenError as error:
+                self.stop(error)
+            finally:
+                self.moving -= 1
+                self.loop.arm()
+
+        running = self.main.create_task(whole(), context=BASE.copy())
+        self.background.add(running)
+        running.add_done_callback(self.background.discard)
+
+    # ---- decisions ---------------------------------------------------------------------------------------------
+
+    def decide(self, scope: Scope, decision_id: str, value: Any) -> Any:
+        """Record a decision; durable when it returns."""
+        body = values.dump(value, path=f"decide({decision_id!r})")
+        digest = values.digest(body)
+        in_workflow = scope is self.workflow
+        known = self.line.decisions.get(decision_id)
+        if known is not None and known.value_digest != digest:
+            raise DecisionConflict(
+                f"decision {decision_id!r} was recorded with another value",
+                where=f"{self.run} LSN {known.lsn}",
+                why=f"recorded: {self.fetch(known.value)[:200]!r}; now: {body[:200]!r}",
+                hint="the recorded decision stands; use another id for another choice",
+                decision_id=decision_id,
+            )
+        if in_workflow and self._claimed(f"decide:{decision_id}", "decide", digest, f"decide {decision_id!r}"):
+            return values.load(body)
+        if known is None:
+            seq = self._take_seq() if in_workflow else -1
+            event = DecisionRecorded(
+                id=decision_id,
+                value=self.keep(body),
+                value_digest=digest,
+                step=scope.step,
+                attempt=scope.attempt,
+                seq=seq,
+            )
+            self.outbox.send_now((event,))
+            points.reach("decided", decision_id)
+        return values.load(body)
+
+    def settle(self, scope: Scope, decision_id: str) -> None:
+        """Record that a decision was carried out; durable when it returns."""
+        if decision_id not in self.line.decisions:
+            raise NotFound(
+                f"no decision {decision_id!r} is recorded in this run",
+                where=self.run,
+                hint=f"poimen.decide({decision_id!r}, value) records it",
+            )
+        in_workflow = scope is self.workflow
+        if in_workflow and self._claimed(f"settle:{decision_id}", "settle", "", f"settle {decision_id!r}"):
+            return
+        if self.line.decisions[decision_id].owed:
+            seq = self._take_seq() if in_workflow else -1
+            self.outbox.send_now((DecisionSettled(id=decision_id, by="workflow", why="settle()", seq=seq),))
+
+    def _take_seq(self) -> int:
+        seq = self.workflow.seq
+        self.workflow.seq += 1
+        return seq
+
+    def _claimed(self, key: str, name: str, digest: str, what: str) -> bool:
+        """Whether the record has this call here; a call that it has elsewhere or not at all stops the run."""
+        if self.live:
+            return False
+        try:
+            recorded = self.script.claim(key=key, name=name, digest=digest, what=what)
+        except Differs as differs:
+            self.differ(differs.recorded, differs.asked)
+            raise Suspended from differs
+        if recorded:
+            self.workflow.seq += 1
+        elif not self.script.complete:
+            self.differ(self.script.next_unclaimed(), what)
+            raise Suspended
+        return recorded
+
+    # ---- the run stops -----------------------------------------------------------------------------------------
+
+    def differ(self, recorded: str, asked: str) -> None:
+        """The code asks for something else than what is recorded: nothing is executed, the branch waits."""
+        if self.dropped or self._settling:
+            return
+        detail = f"recorded: {recorded}; the code asked for: {asked}"
+        self.rest((Waiting(reason="code", about="workflow", detail=detail),))
+
+    def rest(self, reasons: Sequence[Waiting]) -> None:
+        """Record why the branch waits, and let go of it."""
+        if self._settling or self.dropped:
+            return
+        self._settling = True
+        self.spawn(self._rest(tuple(reasons)))
+
+    async def _rest(self, reasons: tuple[Waiting, ...]) -> None:
+        try:
+            await self.append((BranchWaiting(reasons=reasons, code=self.worker.code),), look=True)
+        except Conflict:
+            self._settling = False
+            if not self.live:
+                self.rest(reasons)
+            return
+        self._end("waiting")
+
+    async def _finish(self) -> None:
+        """The body has ended and every step with it: enter Verifying, and end."""
+        assert_root = self.root
+        if assert_root is None:
+            return
+        if self.line.cancel_lsn:
+            await self._ended(BranchEnded(state="CANCELLED", cause=self.line.cancel_why, unresolved=self.unresolved()))
+            return
+        value, record = self._result(assert_root)
+        verifying = BranchVerifying(value=value, error=record)
+        state = BranchEnded(state="FAILED" if record is not None else "SUCCEEDED", cause="")
+        try:
+            await self.append((verifying, state), look=True)
+        except Conflict:
+            self._settling = False
+            return
+        self._end("ended")
+
+    def _result(self, root: asyncio.Task[Any]) -> tuple[Payload | None, Any]:
+        error = asyncio.CancelledError("the workflow was cancelled by itself") if root.cancelled() else root.exception()
+        if error is None:
+            try:
+                return self.keep(values.dump(root.result(), self.spec.parameters.result, path="the result")), None
+            except PoimenError as refused:
+                error = refused
+        return None, record_of(error)
+
+    async def _ended(self, event: BranchEnded) -> None:
+        await self.append((event,))
+        self._end("ended")
+
+    def finish_cancelled(self) -> None:
+        """The run was cancelled before it began."""
+        self._settling = True
+        self.spawn(self._ended(BranchEnded(state="CANCELLED", cause=self.line.cancel_why)))
+
+    def unresolved(self) -> int:
+        """How many effects may have happened without anybody knowing."""
+        return len(self.line.unresolved())
+
+    def stop(self, error: BaseException) -> None:
+        """This run can no longer be driven here: fenced, or the log has failed."""
+        if self.error is None:
+            self.error = error
+        self._end("fenced" if isinstance(error, Fenced) else "failed")
+
+    def _end(self, how: str) -> None:
+        if not self.done.done():
+            self.drop()
+            self.done.set_result(how)
+
+    def let_go(self) -> None:
+        """Stop driving without a word in the log: the next worker goes on where this one stood."""
+        self.outbox.flush()
+        self._end("let go")
+
+    def suspend(self, future: CallFuture) -> None:
+        """Let a waiting call raise Suspended."""
+        if not future.done():
+            future.set_exception(Suspended())
+            future.exception()
+
+    def drop(self) -> None:
+        """Let go of the run's code without a sound: newest call first, then whatever waits for something else."""
+        if self.dropped:
+            return
+        self.dropped = True
+        self.loop.silent = True
+        self.outbox.close()
+        self.steps.close()
+        scopes: list[Scope] = [self.workflow, *self.steps.scopes.values()]
+        for timer in (t for s in scopes for t in s.timers):
+            timer.cancel()
+        futures = [c.future for c in self.workflow.calls.values()]
+        futures += [c.future for s in scopes if isinstance(s, AttemptScope) for c in s.effects.values()]
+        for future in reversed(futures):
+            self.suspend(future)
+        self.main.call_soon(self._dropped, 3, context=BASE)
+
+    def _dropped(self, rounds: int) -> None:
+        self.loop.drain()
+        left = sorted(asyncio.all_tasks(self.loop), key=hash)
+        if left and rounds:
+            for task in left:
+                task.cancel()
+            self.main.call_soon(self._dropped, rounds - 1, context=BASE)
+            return
+        for task in left:
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+        self.worker.leftovers.extend(left)
+        if self.root is not None and self.root.done() and not self.root.cancelled():
+            self.root.exception()
+
+
+async def _awaited(thread: asyncio.Future[Any]) -> Any:
+    return await thread

@@ -1,0 +1,290 @@
+"""Effects of a run: from a call to a guard at work on the main loop, and from its end to records.
+
+A tool that is its own step and a tool called in a step go the same way; they differ in what their end
+means for the attempt. This module must never open a tool; it keeps the invariant that in an attempt
+with an unknown effect nothing more is dispatched.
+
+Source: design protocol.md, sections 3 to 5.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from poimen import clock
+from poimen.engine.driving.scopes import AttemptScope, BodyScope, Call, CallFuture
+from poimen.engine.driving.loop import BASE
+from poimen.declare.specs import described
+from poimen.gate.guard import Guard
+from poimen.gate.port import Closed, Dropped, Key, Known, Landed, Refused, Stopped, Unknown
+from poimen.gate.request_id import generation, read_request_id, request_id
+from poimen.kernel.effect_class import EffectClass, Terms, stricter
+from poimen.kernel.errors import CodeChanged, Conflict, Fenced, Suspended
+from poimen.kernel.intent import IntentPending, RuleApplied
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from poimen.declare.specs import Options, ToolSpec
+    from poimen.engine.driving.driver import Driver
+    from poimen.kernel.events import Event
+    from poimen.kernel.intent import IntentDispatched, LateOutcome, Outcome
+    from poimen.kernel.views import IntentView, RequestView
+
+
+class EffectPort:
+    """The run, as one guard sees it (`gate.port.Port`)."""
+
+    def __init__(self, effects: Effects, scope: AttemptScope | None) -> None:
+        self._effects = effects
+        self._driver = effects.driver
+        self._scope = scope
+        self.threads = effects.driver.worker.threads
+
+    async def append(self, *events: Event) -> None:
+        """Append under the run's epoch; durable when it returns."""
+        await self._driver.append(events)
+
+    async def dispatch(self, event: IntentDispatched) -> None:
+        """Append a Dispatched, unless something that was not folded lies below it."""
+        if self._driver.draining:
+            raise Suspended
+        try:
+            await self._driver.append((event,), look=True)
+        except Conflict as conflict:
+            raise Refused from conflict
+
+    def late(self, event: LateOutcome) -> None:
+        """Append as an outsider."""
+        self._driver.append_outside(event)
+
+    def intent(self, key: Key) -> IntentView:
+        """What is known of an intent."""
+        return self._driver.intent(key)
+
+    def request(self, request_id: str) -> RequestView:
+        """What is known of a request id."""
+        return self._driver.view.requests[request_id]
+
+    def closing(self, key: Key, outcome: Outcome) -> tuple[Event, ...]:
+        """The end of the attempt, where the tool is its own step."""
+        return () if self._scope is not None else self._driver.steps.closing(key, outcome)
+
+    def caller(self, key: Key, request_id: str, *, probing: bool) -> BodyScope:
+        """What stands behind poimen calls made in the body."""
+        return BodyScope(self._driver.where(key[0], key[1]), request_id, probing=probing)
+
+    def stopping(self) -> str:
+        """Why nothing may be dispatched any more."""
+        if self._scope is not None and self._scope.unknown:
+            return "another effect of this attempt is unknown"
+        return self._driver.stopping()
+
+    def lease_left_s(self) -> float:
+        """Seconds until the right to send ends."""
+        return self._driver.lease_left_s()
+
+    @property
+    def epoch(self) -> int:
+        """The epoch under which the guard works."""
+        return self._driver.epoch
+
+    @property
+    def lease_taken_at(self) -> int:
+        """When the lease was taken."""
+        return self._driver.taken_at
+
+    @property
+    def latest_at(self) -> int:
+        """The largest time in any record of the run."""
+        return self._driver.view.latest_at
+
+
+def terms_of(spec: ToolSpec, timeout_s: float | None = None) -> Terms:
+    """What an intent freezes of the tool's declaration."""
+    effect = spec.effect
+    effect_class = EffectClass[effect.effect_class] if effect is not None else EffectClass.READ
+    ttl, lag = getattr(effect, "ttl", None), getattr(effect, "lag", None)
+    return Terms(
+        effect_class=effect_class,
+        ttl_us=round(ttl.total_seconds() * 1e6) if ttl is not None else None,
+        probe=f"{spec.name}.probe" if spec.probe is not None else None,
+        probe_version=spec.version if spec.probe is not None else None,
+        lag_us=round(lag.total_seconds() * 1e6) if lag is not None else 0,
+        timeout_us=round((spec.timeout_s if timeout_s is None else timeout_s) * 1e6),
+        grace_us=round(spec.grace_s * 1e6),
+        max_sends=spec.max_sends,
+    )
+
+
+class Effects:
+    """All guards at work for one run."""
+
+    def __init__(self, driver: Driver) -> None:
+        self.driver = driver
+        self.guards: dict[Key, Guard] = {}
+
+    # ---- in a step -----------------------------------------------------------------------------------------------
+
+    def begin(self, scope: AttemptScope, spec: ToolSpec, packed: bytes, digest: str, options: Options) -> CallFuture:
+        """Make an effect in an attempt: replay what is recorded of it, or perform it."""
+        ordinal = scope.ordinal
+        scope.ordinal += 1
+        call = Call(scope.step, ordinal, spec, packed, digest, options)
+        future = scope.future(call)
+        known = scope.recorded.get(ordinal) or scope.inherited.get(ordinal)
+        if known is None:
+            self.driver.when_live(lambda: self._perform(call, scope.attempt, scope))
+        elif (known.pending.tool, known.pending.args_digest) != (spec.name, digest):
+            recorded = f"{known.pending.tool} as effect {ordinal} of {scope.step} with {known.pending.args_digest[:12]}"
+            self.driver.differ(recorded, f"{spec.name} with {digest[:12]}: {call.what}")
+        elif ordinal in scope.recorded:
+            self.driver.when_live(lambda: self.resume(call, scope.attempt, scope))
+        return future
+
+    def cancel(self, scope: AttemptScope, call: Call) -> None:
+        """The code no longer wants this effect."""
+        if self.driver.dropped or scope.dropped:
+            call.future.end_cancelled()
+            return
+        guard = self.guards.get((scope.step, scope.attempt, call.ordinal))
+        if guard is not None:
+            guard.stop("cancel")
+
+    # ---- performing ------------------------------------------------------------------------------------------------
+
+    def perform_step(self, call: Call, attempt: int) -> None:
+        """Perform a tool that is its own step."""
+        self._perform(call, attempt, None)
+
+    def _perform(self, call: Call, attempt: int, scope: AttemptScope | None) -> None:
+        try:
+            pending = self._pending(call, attempt)
+        except CodeChanged as changed:
+            self.driver.differ(changed.message, call.what)
+            return
+        guard = self._guard(call.spec, pending, scope, call.packed)
+        self._go(guard, guard.perform(), scope)
+        if call.future.cancel_asked:
+            guard.stop("cancel")
+
+    def _pending(self, call: Call, attempt: int) -> IntentPending:
+        driver, spec = self.driver, call.spec
+        step, ordinal = call.key, call.ordinal
+        terms = terms_of(spec, call.options.timeout_s)
+        read = terms.effect_class is EffectClass.READ
+        earlier = [] if read else driver.view.generations.get((step, ordinal, spec.name), [])
+        number = generation(earlier, args_digest=call.digest)
+        identity = request_id(nonce=driver.nonce, step=step, ordinal=ordinal, tool=spec.name, generation=number)
+        args, kwargs = spec.parameters.unpack(call.packed)
+        return IntentPending(
+            step=step,
+            attempt=attempt,
+            ordinal=ordinal,
+            tool=spec.name,
+            version=spec.version,
+            terms=terms,
+            class_source="declared",
+            args=driver.keep(call.packed) if ordinal or driver.is_step(step) else None,
+            args_digest=call.digest,
+            request_id=read_request_id(identity, attempt=attempt) if read else identity,
+            generation=number,
+            summary=described(spec.summary, spec, args, kwargs),
+            decision=call.options.decision or "",
+        )
+
+    def _guard(self, spec: ToolSpec, pending: IntentPending, scope: AttemptScope | None, packed: bytes) -> Guard:
+        args, kwargs = spec.parameters.unpack(packed)
+        guard = Guard(EffectPort(self, scope), spec, pending, args, kwargs)
+        self.guards[guard.key] = guard
+        return guard
+
+    def _go(self, guard: Guard, work: Coroutine[Any, Any, Closed], scope: AttemptScope | None) -> None:
+        driver = self.driver
+        driver.moving += 1
+        driver.worker.open_guards += 1
+        running = driver.main.create_task(self._run(guard, work, scope), context=BASE.copy())
+        driver.background.add(running)
+        running.add_done_callback(driver.background.discard)
+
+    async def _run(self, guard: Guard, work: Coroutine[Any, Any, Closed], scope: AttemptScope | None) -> None:
+        driver = self.driver
+        try:
+            closed = await work
+        except Fenced as error:
+            driver.stop(error)
+            return
+        except (Suspended, asyncio.CancelledError):
+            return
+        except Exception as error:  # noqa: BLE001 (the run stops, the cause is told to whoever drives it)
+            driver.stop(error)
+            return
+        finally:
+            driver.moving -= 1
+            driver.worker.open_guards -= 1
+            self.guards.pop(guard.key, None)
+            self._note_original(guard)
+            driver.loop.arm()
+        if not driver.dropped:
+            await self._closed(guard, closed, scope)
+            driver.loop.arm()
+
+    def _note_original(self, guard: Guard) -> None:
+        """While the process lives, the error that the tool raised is the cause of the one that the code is told."""
+        scope = self.driver.steps.scopes.get(guard.key[:2])
+        call = scope.effects.get(guard.key[2]) if scope is not None else None
+        if call is not None:
+            call.original = guard.error
+
+    async def _closed(self, guard: Guard, closed: Closed, scope: AttemptScope | None) -> None:
+        if scope is None:
+            await self.driver.steps.tool_closed(guard, closed)
+            return
+        match closed:
+            case Known() | Landed() | Dropped():
+                pass
+            case Stopped():
+                if not scope.unknown:
+                    await self.driver.append((_applied(guard.key, "called-off", "stopped"),))
+            case Unknown():
+                scope.unknown = True
+        if scope.unknown and not any(k[:2] == guard.key[:2] for k in self.guards):
+            await self.driver.steps.end_unknown(scope)
+
+    # ---- after a restart -------------------------------------------------------------------------------------------
+
+    def resume(self, call: Call, attempt: int, scope: AttemptScope | None) -> None:
+        """Go on with an effect that is recorded and was not ended before the restart."""
+        known = self.driver.intent((call.key, attempt, call.ordinal))
+        if known.told_lsn or known.id.local in self.local_guards():
+            return
+        guard = self._guard(call.spec, known.pending, scope, self.driver.packed(known, call.packed))
+        self._go(guard, guard.proceed() if not known.sends else guard.climb(), scope)
+        if call.future.cancel_asked:
+            guard.stop("cancel")
+
+    def local_guards(self) -> set[str]:
+        """The intents that have a guard at work, by their local ids."""
+        return {f"{step}/{attempt}/{ordinal}" for step, attempt, ordinal in self.guards}
+
+    def recover(self, intent: IntentView, spec: ToolSpec, scope: AttemptScope | None, packed: bytes) -> None:
+        """Climb the ladder for an intent that a crash left Dispatched, by the stricter of old and present terms."""
+        guard = self._guard(spec, intent.pending, scope, packed)
+        terms, sentence = stricter(intent.pending.terms, terms_of(spec))
+        guard.terms = terms
+        if self.driver.line.cancel_lsn:
+            guard.stop("cancel")
+        self._go(guard, self._climb(guard, sentence), scope)
+
+    async def _climb(self, guard: Guard, sentence: str) -> Closed:
+        if sentence:
+            await self.driver.append((_applied(guard.key, "stricter-now", sentence),))
+        return await guard.climb()
+
+
+def _applied(key: Key, rule: str, result: str) -> RuleApplied:
+    step, attempt, ordinal = key
+    return RuleApplied(
+        step=step, attempt=attempt, ordinal=ordinal, rule=rule, inputs={"at": clock.wall_us()}, result=result
+    )

@@ -1,0 +1,319 @@
+"""Hands results over to the code: one at a time, in LSN order, each once nothing in the run is ready.
+
+Live and replay go through here alike. What the code is told is what is recorded: a value decoded from
+the stored bytes, an error rebuilt from recorded fields. This module must never append; it keeps the
+invariant that what is at the head of the line is handed over before anything behind it.
+
+Source: design protocol.md, section 5 ("Replay"); section 3 ("Live and replay hand out the same thing").
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from poimen.declare import values
+from poimen.engine.driving.replay import HandOver, hand_over_of
+from poimen.gate.error_record import rebuild
+from poimen.kernel.attempt import AttemptState
+from poimen.kernel.errors import EffectAbandoned, IndeterminateOutcome, NotStorable
+from poimen.kernel.events import (
+    AttemptCancelled,
+    AttemptFailed,
+    AttemptIndeterminate,
+    AttemptSucceeded,
+    AttemptTimedOut,
+    StepComputed,
+    Waiting,
+)
+from poimen.kernel.intent import (
+    FailedRead,
+    IntentCommitted,
+    NotSentOutcome,
+    ReadDropped,
+    RejectedOutcome,
+    Returned,
+    RuleApplied,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from poimen.engine.driving.driver import Driver
+    from poimen.engine.driving.scopes import AttemptScope, Call, Scope
+    from poimen.gate.error_record import Kind
+    from poimen.kernel.events import Event
+    from poimen.kernel.intent import ErrorRecord, Outcome, Payload
+    from poimen.kernel.views import IntentView
+
+
+class _Verdict(Enum):
+    GO = "go"
+    MOOT = "moot"
+    NOT_YET = "not yet"
+
+
+class Hands:
+    """The line of results of one driver."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self._line = driver.script.queue
+
+    @property
+    def blocked(self) -> bool:
+        """The next result is not durable yet."""
+        return bool(self._line) and not self._line[0].ready
+
+    def line_up(self, event: Event, at: int, *, ready: bool) -> HandOver | None:
+        """Put what a record hands over in line."""
+        due = hand_over_of(event, at, ready=ready)
+        if due is None or (due.kind == "effect" and not self._driver.is_step(due.step)):
+            return None
+        self._line.append(due)
+        if ready:
+            self._driver.loop.arm()
+        return due
+
+    def next(self) -> bool:
+        """Hand over one result; False when there is none that can be."""
+        if self._inherited():
+            return True
+        line, driver = self._line, self._driver
+        while line:
+            due = line[0]
+            if not due.ready:
+                return False
+            verdict = self._verdict(due)
+            if verdict is _Verdict.NOT_YET:
+                if not driver.loop.foreign:
+                    asked = driver.script.unrecorded or ("nothing more" if driver.root_ended() else "nothing yet")
+                    driver.differ(f"{_words(due)}", asked)
+                return False
+            line.popleft()
+            if verdict is _Verdict.GO:
+                driver.passed(due.at)
+                self._give(due)
+                return True
+        return False
+
+    def _inherited(self) -> bool:
+        """What an attempt takes over from the one before comes first, in the order in which it had come."""
+        for scope in self._driver.steps.scopes.values():
+            if scope.handed and not scope.dropped and (call := scope.effects.get(scope.handed[0])) is not None:
+                known = scope.inherited[scope.handed.pop(0)]
+                if not call.future.done():
+                    self._tell_known(call, known)
+                return True
+        return False
+
+    # ---- may it be handed over? ----------------------------------------------------------------------------------
+
+    def _verdict(self, due: HandOver) -> _Verdict:
+        match due.kind:
+            case "cancel":
+                return _Verdict.GO
+            case "told" | "parked" | "start":
+                return self._verdict_of_call(due)
+            case "effect":
+                return self._verdict_of_effect(due)
+            case "timer":
+                return self._verdict_of_timer(due)
+
+    def _verdict_of_call(self, due: HandOver) -> _Verdict:
+        call = self._driver.workflow.calls.get(due.step)
+        if call is None:
+            return _Verdict.NOT_YET
+        if call.future.done():
+            return _Verdict.MOOT
+        if isinstance(due.event, AttemptCancelled) and not (call.future.cancel_asked or self._driver.cancelled):
+            return _Verdict.NOT_YET
+        return _Verdict.GO
+
+    def _verdict_of_effect(self, due: HandOver) -> _Verdict:
+        scope = self._driver.steps.scopes.get((due.step, due.attempt))
+        if scope is None:
+            return _Verdict.NOT_YET
+        if scope.dropped:
+            return _Verdict.MOOT
+        call = scope.effects.get(due.n)
+        if call is None:
+            return _Verdict.NOT_YET
+        return _Verdict.MOOT if call.future.done() else _Verdict.GO
+
+    def _verdict_of_timer(self, due: HandOver) -> _Verdict:
+        scope: Scope | None = self._driver.workflow
+        if due.step:
+            scope = self._driver.steps.scopes.get((due.step, due.attempt))
+        if scope is None:
+            return _Verdict.NOT_YET
+        if scope.dropped:
+            return _Verdict.MOOT
+        if due.n >= len(scope.timers):
+            return _Verdict.NOT_YET
+        return _Verdict.MOOT if scope.timers[due.n].cancelled() else _Verdict.GO
+
+    # ---- handing over --------------------------------------------------------------------------------------------
+
+    def _give(self, due: HandOver) -> None:
+        driver = self._driver
+        match due.kind:
+            case "cancel":
+                driver.deliver_cancel()
+            case "timer":
+                scope: Scope = driver.steps.scopes[due.step, due.attempt] if due.step else driver.workflow
+                timer = scope.timers[due.n]
+                timer.fired = True
+                driver.loop.fire(timer)
+            case "start":
+                call = driver.workflow.calls[due.step]
+                call.parked = False
+                driver.steps.started(call, due.attempt)
+            case "parked":
+                call = driver.workflow.calls[due.step]
+                if driver.cancelled:
+                    call.future.end_cancelled()
+                else:
+                    call.parked = True
+                    driver.when_live(lambda: driver.steps.try_again(call))
+            case "told":
+                self._tell(driver.workflow.calls[due.step], due.event)
+            case "effect":
+                scope_of = driver.steps.scopes[due.step, due.attempt]
+                self._tell_effect(scope_of, scope_of.effects[due.n], due.event)
+
+    def _tell(self, call: Call, event: Event) -> None:
+        future = call.future
+        if future.cancel_asked:
+            future.end_cancelled()
+            return
+        match event:
+            case StepComputed():
+                self._value(call, event.value)
+            case AttemptSucceeded():
+                value = event.value
+                if value is None:
+                    step = self._driver.line.steps[event.step]
+                    value = step.effects(event.attempt)[event.ordinal or 0].value
+                self._value(call, value)
+            case AttemptFailed() | AttemptTimedOut():
+                self._error(call, event.error, self._driver.steps.originals.pop(call.key, None))
+            case AttemptCancelled():
+                future.end_cancelled()
+            case AttemptIndeterminate():
+                intents = self._driver.line.steps[event.step].attempts[event.attempt - 1].intents
+                future.set_exception(indeterminate(intents[event.unknown[0]]))
+            case _:
+                pass
+
+    def _tell_effect(self, scope: AttemptScope, call: Call, event: Event) -> None:
+        future = call.future
+        if future.cancel_asked:
+            future.end_cancelled()
+            return
+        match event:
+            case IntentCommitted():
+                self._outcome(call, event.outcome)
+            case ReadDropped(why="cancel"):
+                future.end_cancelled()
+            case ReadDropped():
+                future.set_exception(TimeoutError(f"{call.spec.name} did not answer in time"))
+            case RuleApplied(rule="called-off"):
+                future.end_cancelled()
+            case _:
+                self._tell_known(call, self._driver.intent((scope.step, scope.attempt, call.ordinal)))
+
+    def _tell_known(self, call: Call, known: IntentView) -> None:
+        """Tell what is known of an effect: its outcome, or how it was resolved."""
+        if known.resolution is None and known.outcome is not None:
+            self._outcome(call, known.outcome)
+        elif known.abandoned:
+            call.future.set_exception(
+                EffectAbandoned(f"{known.id} was abandoned: {known.resolution.why if known.resolution else ''}", intent_id=str(known.id))
+            )
+        else:
+            self._value(call, known.value)
+
+    def _outcome(self, call: Call, outcome: Outcome) -> None:
+        match outcome:
+            case Returned(unstorable=""):
+                self._value(call, outcome.value)
+            case Returned():
+                call.future.set_exception(NotStorable(outcome.unstorable, path="result"))
+            case RejectedOutcome():
+                self._error(call, outcome.error, call.original, "rejected")
+            case NotSentOutcome():
+                self._error(call, outcome.error, call.original, "not_sent")
+            case FailedRead():
+                self._error(call, outcome.error, call.original)
+
+    def _value(self, call: Call, payload: Payload) -> None:
+        try:
+            value = values.load(self._driver.fetch(payload), call.spec.parameters.result, path=f"{call.spec.name}()")
+        except NotStorable as error:
+            self._driver.differ(f"{call.key} returned a value that the code can no longer read", str(error.message))
+            return
+        call.future.set_result(value)
+
+    @staticmethod
+    def _error(call: Call, record: ErrorRecord, original: BaseException | None, kind: Kind = "failed") -> None:
+        error = rebuild(kind, record)
+        if original is not None:
+            error.__cause__ = original
+        call.future.set_exception(error)
+
+    # ---- why nothing moves ---------------------------------------------------------------------------------------
+
+    def reasons(self) -> Sequence[Waiting]:
+        """Why the branch waits, now that nothing is on its way."""
+        found: list[Waiting] = []
+        for call in self._driver.workflow.calls.values():
+            if not call.parked or call.future.done():
+                continue
+            step = self._driver.line.steps[call.key]
+            found += [
+                Waiting(reason="operator", about=str(intent.id), detail=intent.pending.summary)
+                for intent in step.last.intents.values()
+                if intent.open
+            ]
+        if found:
+            return found
+        return (
+            Waiting(
+                reason="code",
+                about="workflow",
+                detail="the workflow awaits something that no record will bring: a lock, an event, a task that is parked",
+            ),
+        )
+
+    def unclaimed_effect(self) -> str:
+        """An effect of a live attempt that is recorded and that its code has not asked for."""
+        for (key, attempt), scope in self._driver.steps.scopes.items():
+            last = self._driver.line.steps[key].last if key in self._driver.line.steps else None
+            if last is None or last.no != attempt or last.state is not AttemptState.RUNNING or scope.dropped:
+                continue
+            for ordinal, known in scope.recorded.items():
+                if ordinal not in scope.effects and not scope.unknown and not (scope.work and scope.work.done()):
+                    return f"{known.pending.tool} as effect {ordinal} of {key}"
+        return ""
+
+
+def indeterminate(intent: IntentView) -> IndeterminateOutcome:
+    """The error that a workflow is given about an unknown effect, where it wants to be told."""
+    return IndeterminateOutcome(
+        f"{intent.pending.summary or intent.pending.tool} may have happened: verify first",
+        where=str(intent.id),
+        intent_id=str(intent.id),
+    )
+
+
+def _words(due: HandOver) -> str:
+    match due.kind:
+        case "told" | "parked" | "start":
+            return f"attempt {due.attempt} of {due.step}"
+        case "effect":
+            return f"effect {due.n} of {due.step}, attempt {due.attempt}"
+        case "timer":
+            return f"timer {due.n} of {due.step or 'the workflow'}"
+        case "cancel":
+            return "a cancellation"

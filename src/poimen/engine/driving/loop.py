@@ -1,0 +1,385 @@
+"""The event loop of one run: a queue of handles, drained inside one callback of the main loop.
+
+Workflow and step bodies run here. "Nothing is ready" is "the queue is empty", exactly; only then is
+the next recorded result handed over, so `gather`, `wait`, task groups, queues and time-outs repeat
+themselves in a replay. Time stands still between hand-overs, and a timer's firing is a record. This
+module must never know about records; it keeps the invariant that nothing outside the run can put the
+run's own handles in another order.
+
+Source: design protocol.md, section 5 ("Replay").
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextvars
+import hashlib
+import logging
+import sys
+from asyncio import events
+from collections.abc import Coroutine, Generator
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable
+
+
+from poimen._typing import override
+
+T = TypeVar("T")
+_log = logging.getLogger("poimen.run")
+BASE: Final = contextvars.Context()
+"""An empty context, for callbacks of the main loop that belong to no run."""
+
+SPIN: Final = 20_000
+"""Handles that one drain runs before it lets the main loop have a turn."""
+
+
+class Owner(Protocol):
+    """What a run's loop needs of the run."""
+
+    def hand_over(self) -> bool:
+        """Hand over the next result, if it is there; called when nothing is ready."""
+        ...
+
+    def time_s(self) -> float:
+        """The run's time: that of the record handed over last, seconds since the Unix epoch."""
+        ...
+
+    def timer(self, timer: RunTimer) -> None:
+        """Arm a timer."""
+        ...
+
+
+class RunTimer(asyncio.TimerHandle):
+    """A timer of the run. It fires when its record is handed over."""
+
+    def __init__(
+        self, when: float, callback: Callable[..., object], args: tuple[Any, ...], loop: RunLoop, context: Any
+    ) -> None:
+        super().__init__(when, callback, args, loop, context)
+        self.scope: Any = None
+        self.n = -1
+        self.fired = False
+        self.real: asyncio.TimerHandle | None = None
+
+    @override
+    def cancel(self) -> None:
+        if self.real is not None:
+            self.real.cancel()
+            self.real = None
+        asyncio.Handle.cancel(self)
+
+
+class RunTask(asyncio.Task[Any]):
+    """A task whose hash is its number in the run, so that sets of tasks keep their order in a replay."""
+
+    _number: int
+
+    @override
+    def __hash__(self) -> int:
+        try:
+            return self._number
+        except AttributeError:
+            self._number = number = _Numbers.loop.next_number()
+            return number
+
+
+class _Numbers:
+    """The loop that is making a task right now: `asyncio.Task` hashes itself before it can be told."""
+
+    loop: RunLoop
+
+
+class Bridged(Coroutine[Any, Any, T]):
+    """A coroutine whose awaits of other loops' futures are bridged, and so known."""
+
+    __slots__ = ("__qualname__", "_coroutine", "_loop", "_send", "_throw")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, T], loop: RunLoop) -> None:
+        self._coroutine = coroutine
+        self._send = coroutine.send
+        self._throw = coroutine.throw
+        self._loop = loop
+        self.__qualname__ = getattr(coroutine, "__qualname__", "coroutine")
+
+    @override
+    def send(self, value: Any, /) -> Any:
+        found = self._send(value)
+        if found is not None and found.get_loop() is not self._loop:
+            return self._loop.cross(found)
+        return found
+
+    @override
+    def throw(self, *error: Any) -> Any:
+        found = self._throw(*error)
+        if found is not None and found.get_loop() is not self._loop:
+            return self._loop.cross(found)
+        return found
+
+    @override
+    def close(self) -> None:
+        self._coroutine.close()
+
+    @override
+    def __await__(self) -> Generator[Any, Any, T]:
+        return self._coroutine.__await__()
+
+    @property
+    def cr_code(self) -> Any:
+        """The code object, for tracebacks and debuggers."""
+        return getattr(self._coroutine, "cr_code", None)
+
+    @property
+    def cr_frame(self) -> Any:
+        """The frame, for tracebacks and debuggers."""
+        return getattr(self._coroutine, "cr_frame", None)
+
+    @property
+    def cr_running(self) -> bool:
+        """Whether it runs now."""
+        return bool(getattr(self._coroutine, "cr_running", False))
+
+
+class RunLoop(asyncio.AbstractEventLoop):
+    """The loop of one run.
+
+    Arguments:
+        owner: the run.
+        main: the loop whose callbacks drain this one.
+        name: the run and branch; salts the tasks' hashes so that runs do not share them.
+    """
+
+    def __init__(self, owner: Owner, main: asyncio.AbstractEventLoop, name: str) -> None:
+        self._owner = owner
+        self._main = main
+        self._ready: collections.deque[asyncio.Handle] = collections.deque()
+        self._armed = False
+        self._draining = False
+        self._count = 0
+        self._salt = int.from_bytes(hashlib.sha256(name.encode()).digest()[:7], "big")
+        self._name = name
+        self._asyncgens: set[AsyncGenerator[Any, Any]] = set()
+        self.foreign = 0
+        self.silent = False
+        self._spun = False
+
+    # ---- draining ----------------------------------------------------------------------------------------------
+
+    def arm(self) -> None:
+        """See to it that the main loop drains this one soon."""
+        if not self._armed and not self._draining:
+            self._armed = True
+            self._main.call_soon(self.drain, context=BASE)
+
+    def drain(self) -> None:
+        """Run all that is ready, hand over one result, again, until nothing moves."""
+        self._armed = False
+        if self._draining:
+            return
+        self._draining = True
+        ready, hand_over, left = self._ready, self._owner.hand_over, SPIN
+        outer = events._get_running_loop()
+        hooks = sys.get_asyncgen_hooks()
+        events._set_running_loop(self)
+        sys.set_asyncgen_hooks(firstiter=self._asyncgens.add, finalizer=self._close_asyncgen)
+        try:
+            while True:
+                while ready:
+                    handle = ready.popleft()
+                    if not handle.cancelled():
+                        handle._run()
+                    left -= 1
+                    if not left:
+                        break
+                if not left or not hand_over():
+                    break
+        finally:
+            sys.set_asyncgen_hooks(*hooks)
+            events._set_running_loop(outer)
+            self._draining = False
+        if ready:
+            self._warn_spinning()
+            self.arm()
+
+    def _warn_spinning(self) -> None:
+        if not self._spun and not self.silent:
+            self._spun = True
+            _log.warning(
+                "run %s: the workflow has been busy for %d turns without awaiting a result; "
+                "a loop over asyncio.sleep(0) never lets one in",
+                self._name,
+                SPIN,
+            )
+
+    def _close_asyncgen(self, agen: AsyncGenerator[Any, Any]) -> None:
+        self._asyncgens.discard(agen)
+        if not self.silent:
+            self.call_soon_threadsafe(lambda: self.create_task(cast("Coroutine[Any, Any, Any]", agen.aclose())))
+
+    # ---- handles, timers, tasks --------------------------------------------------------------------------------
+
+    @override
+    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> asyncio.Handle:
+        handle = asyncio.Handle(callback, args, self, context)
+        self._ready.append(handle)
+        if not self._draining and not self._armed:
+            self.arm()
+        return handle
+
+    @override
+    def call_soon_threadsafe(self, callback: Any, *args: Any, context: Any = None) -> asyncio.Handle:
+        handle = asyncio.Handle(callback, args, self, context)
+        self._main.call_soon_threadsafe(self._from_outside, handle)
+        return handle
+
+    def _from_outside(self, handle: asyncio.Handle) -> None:
+        self._ready.append(handle)
+        self.arm()
+
+    @override
+    def time(self) -> float:
+        return self._owner.time_s()
+
+    @override
+    def call_later(self, delay: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:
+        return self.call_at(self.time() + delay, callback, *args, context=context)
+
+    @override
+    def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:
+        timer = RunTimer(when, callback, args, self, context)
+        self._owner.timer(timer)
+        return timer
+
+    def fire(self, timer: RunTimer) -> None:
+        """Put a timer's callback in line."""
+        if not timer.cancelled():
+            self._ready.append(timer)
+
+    @override
+    def create_future(self) -> asyncio.Future[Any]:
+        return asyncio.Future(loop=self)
+
+    @override
+    def create_task(self, coro: Any, *, name: str | None = None, context: Any = None, **_: Any) -> asyncio.Task[Any]:
+        _Numbers.loop = self
+        return RunTask(Bridged(coro, self), loop=self, name=name, context=context)
+
+    def next_number(self) -> int:
+        """The hash of the next task."""
+        self._count += 1
+        return self._salt + self._count
+
+    # ---- the world of the main loop ----------------------------------------------------------------------------
+
+    def cross(self, foreign: asyncio.Future[Any]) -> asyncio.Future[Any]:
+        """Stand in for another loop's future that this run awaits."""
+        foreign._asyncio_future_blocking = False
+        mine = self.bridge(foreign)
+        mine._asyncio_future_blocking = True
+        return mine
+
+    def bridge(self, foreign: asyncio.Future[Any]) -> asyncio.Future[Any]:
+        """A future of this loop that ends as `foreign`, one of the main loop, does.
+
+        While it is open, the run awaits something that is not in its record.
+        """
+        self.foreign += 1
+        mine = self.create_future()
+
+        def back(done: asyncio.Future[Any]) -> None:
+            self.foreign -= 1
+            if mine.cancelled():
+                if not done.cancelled():
+                    done.exception()
+            elif done.cancelled():
+                mine.cancel()
+            elif (error := done.exception()) is not None:
+                mine.set_exception(error)
+            else:
+                mine.set_result(done.result())
+            self.arm()
+
+        foreign.add_done_callback(back, context=BASE)
+        mine.add_done_callback(lambda f: foreign.cancel() if f.cancelled() else None, context=BASE)
+        return mine
+
+    async def _on_main(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return cast("T", await self.bridge(self._main.create_task(coroutine, context=BASE.copy())))
+
+    @override
+    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> asyncio.Future[Any]:
+        return self.bridge(self._main.run_in_executor(executor, func, *args))
+
+    @override
+    async def getaddrinfo(self, *args: Any, **kwargs: Any) -> Any:
+        return await self._on_main(self._main.getaddrinfo(*args, **kwargs))
+
+    @override
+    async def getnameinfo(self, *args: Any, **kwargs: Any) -> Any:
+        return await self._on_main(self._main.getnameinfo(*args, **kwargs))
+
+    @override
+    async def create_connection(self, *args: Any, **kwargs: Any) -> Any:
+        return await self._on_main(self._main.create_connection(*args, **kwargs))
+
+    @override
+    async def create_unix_connection(self, *args: Any, **kwargs: Any) -> Any:
+        return await self._on_main(self._main.create_unix_connection(*args, **kwargs))
+
+    @override
+    async def create_server(self, *args: Any, **kwargs: Any) -> Any:
+        return await self._on_main(self._main.create_server(*args, **kwargs))
+
+    @override
+    async def subprocess_exec(self, *args: Any, **kwargs: Any) -> Any:
+        return await self._on_main(self._main.subprocess_exec(*args, **kwargs))
+
+    @override
+    async def subprocess_shell(self, *args: Any, **kwargs: Any) -> Any:
+        return await self._on_main(self._main.subprocess_shell(*args, **kwargs))
+
+    @override
+    async def sock_connect(self, *args: Any, **kwargs: Any) -> None:
+        await self._on_main(self._main.sock_connect(*args, **kwargs))
+
+    @override
+    async def sock_recv(self, *args: Any, **kwargs: Any) -> bytes:
+        return await self._on_main(self._main.sock_recv(*args, **kwargs))
+
+    @override
+    async def sock_sendall(self, *args: Any, **kwargs: Any) -> None:
+        await self._on_main(self._main.sock_sendall(*args, **kwargs))
+
+    # ---- the rest of what a loop is asked ----------------------------------------------------------------------
+
+    @override
+    def get_debug(self) -> bool:
+        return False
+
+    @override
+    def is_running(self) -> bool:
+        return self._draining
+
+    @override
+    def is_closed(self) -> bool:
+        return False
+
+    @override
+    def get_task_factory(self) -> Any:
+        return None
+
+    @override
+    async def shutdown_asyncgens(self) -> None:
+        return None
+
+    @override
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        if not self.silent:
+            error = context.get("exception")
+            _log.error("run %s: %s", self._name, context.get("message"), exc_info=error)
+
+    @override
+    def default_exception_handler(self, context: dict[str, Any]) -> None:
+        self.call_exception_handler(context)

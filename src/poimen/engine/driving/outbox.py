@@ -1,0 +1,258 @@
+"""What a run appends: batches in the order in which the run made them, folded when they have landed.
+
+Records that may wait go with the next immediate one of the run, or after 100 ms. This module must
+never know what a record means; it keeps the invariants that records of a run are submitted in order,
+and that the view is folded in LSN order, outsiders' records included.
+
+Source: design storage.md, "Durability" (Eventual) and "The log" (a driver's Conflict).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from poimen import clock
+from poimen.engine.driving.loop import BASE
+from poimen.kernel.errors import Conflict, Suspended, invariant
+from poimen.kernel.events import BranchEnded, BranchResumed, BranchStarted, BranchVerifying, BranchWaiting
+from poimen.kernel.fold import apply
+from poimen.log import codec
+from poimen.log.api import Batch, Blob
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from poimen.engine.driving.driver import Driver
+    from poimen.engine.driving.replay import HandOver
+    from poimen.kernel.events import Event
+    from poimen.kernel.intent import Payload
+    from poimen.log.writer import Ticket
+
+WAIT_S: Final = 0.1
+"""How long a record that may wait, waits."""
+
+INLINE_BYTES: Final = 16 * 1024
+"""Bodies up to this size stand in the record itself."""
+
+
+class Sent:
+    """One batch on its way, and what is to be done when it has landed."""
+
+    __slots__ = ("box", "due", "error", "events", "future", "landed")
+
+    def __init__(self, box: Outbox, events: list[tuple[Event, int]], due: list[HandOver]) -> None:
+        self.box = box
+        self.events = events
+        self.due = due
+        self.landed = False
+        self.error: BaseException | None = None
+        self.future: asyncio.Future[None] | None = None
+
+
+class Outbox:
+    """Appends for one driver."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self._waiting: list[tuple[Event, int]] = []
+        self._blobs: list[Blob] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
+        self.sending = 0
+
+    # ---- what waits ----------------------------------------------------------------------------------------------
+
+    @property
+    def last(self) -> Event | None:
+        """The newest record that waits."""
+        return self._waiting[-1][0] if self._waiting else None
+
+    @property
+    def last_at(self) -> int:
+        """Its time."""
+        return self._waiting[-1][1] if self._waiting else 0
+
+    def put(self, event: Event) -> None:
+        """Take a record that may wait; what it hands over may be acted upon at once."""
+        if self._closed:
+            return
+        at = clock.wall_us()
+        self._waiting.append((event, at))
+        self._driver.hands.line_up(event, at, ready=True)
+        self._wait()
+
+    def replace(self, event: Event) -> None:
+        """Put one record in the place of the newest that waits."""
+        if self._closed:
+            return
+        at = clock.wall_us()
+        self._waiting[-1] = (event, at)
+        self._driver.hands.line_up(event, at, ready=True)
+
+    def _wait(self) -> None:
+        if self._timer is None:
+            self._timer = self._driver.main.call_later(WAIT_S, self._time_up, context=BASE)
+
+    def _time_up(self) -> None:
+        self._timer = None
+        if self._waiting and not self._closed:
+            self._send(())
+
+    def keep(self, body: bytes) -> Payload:
+        """A body as it goes into a record; a larger one becomes a blob of the same transaction or a file before it."""
+        if len(body) <= INLINE_BYTES:
+            return body
+        ref, blob = self._driver.worker.bodies.kept(body, "application/json")
+        if blob is not None:
+            self._blobs.append(Blob(digest=ref.digest, media_type=ref.media_type, body=blob))
+        return ref
+
+    # ---- sending -------------------------------------------------------------------------------------------------
+
+    def send(self, events: Sequence[Event], *, look: bool = False) -> asyncio.Future[None] | None:
+        """Append records with what waits; None when they are durable, else a future that says when.
+
+        Arguments:
+            events: of one transaction.
+            look: refuse when an outsider's record that was not folded lies below.
+
+        Raises:
+            Conflict: with `look`, when it was refused at once.
+            Fenced, CommitUnknown, StorageFailed: this run can no longer be driven here.
+            Suspended: this driver has let go of it.
+        """
+        sent = self._send(events, look=look)
+        if sent.landed:
+            if sent.error is not None:
+                raise sent.error
+            return None
+        if sent.future is None:
+            sent.future = self._driver.main.create_future()
+        return sent.future
+
+    def post(self, events: Sequence[Event]) -> None:
+        """Append records without waiting; a failure stops the driver."""
+        if not self._closed:
+            self._send(events)
+
+    def send_now(self, events: Sequence[Event]) -> None:
+        """Append records and wait in place: for decisions, which are durable before anything else happens.
+
+        Raises:
+            Fenced, CommitUnknown, StorageFailed: the records are not known to be durable.
+        """
+        sent = self._send(events)
+        if not sent.landed:
+            self._driver.worker.door.flush_now()
+        invariant(sent.landed, "a decision is durable when decide() returns", run=self._driver.run)
+        if sent.error is not None:
+            raise sent.error
+
+    def _send(self, events: Sequence[Event], *, look: bool = False) -> Sent:
+        driver = self._driver
+        if self._closed:
+            raise Suspended
+        if look and self._waiting:
+            self._send(())
+        at = clock.wall_us()
+        dated, self._waiting = self._waiting, []
+        due: list[HandOver] = []
+        for event in events:
+            dated.append((event, at))
+            lined = driver.hands.line_up(event, at, ready=False)
+            if lined is not None:
+                due.append(lined)
+        sent = Sent(self, dated, due)
+        self.sending += 1
+        branch = driver.line.id
+        blobs, self._blobs = tuple(self._blobs), []
+        driver.worker.door.submit(
+            Batch(
+                run=driver.run,
+                records=tuple([codec.record(event, branch=branch, at=when) for event, when in dated]),
+                epoch=driver.epoch,
+                seen=driver.view.outsider_lsn if look else None,
+                state=state_after(events),
+                blobs=blobs,
+            ),
+            sent,
+        )
+        return sent
+
+    def landed(self, sent: Sent, ticket: Ticket) -> None:
+        """A batch is durable, or was refused."""
+        self.sending -= 1
+        sent.landed = True
+        driver = self._driver
+        if ticket.error is not None:
+            sent.error = ticket.error
+            if isinstance(ticket.error, Conflict):
+                self.catch_up()
+            else:
+                driver.stop(ticket.error)
+        else:
+            first = ticket.outcome().first
+            view, branch, epoch = driver.view, driver.line.id, driver.epoch
+            outside = first != view.lsn + 1
+            if outside:
+                self._fold(first - 1)
+            for lsn, (event, at) in enumerate(sent.events, first):
+                apply(view, lsn=lsn, at=at, branch=branch, event=event, epoch=epoch)
+            for due in sent.due:
+                due.ready = True
+            if outside:
+                driver.folded_outside()
+            driver.loop.arm()
+        future = sent.future
+        if future is not None and not future.done():
+            if sent.error is None:
+                future.set_result(None)
+            else:
+                future.set_exception(sent.error)
+
+    def catch_up(self) -> None:
+        """Fold what outsiders have appended."""
+        if not self._closed:
+            before = self._driver.view.lsn
+            self._fold(None)
+            if self._driver.view.lsn != before:
+                self._driver.folded_outside()
+                self._driver.loop.arm()
+
+    def _fold(self, upto: int | None) -> None:
+        view = self._driver.view
+        for record in self._driver.worker.store.read(view.run, after=view.lsn, upto=upto):
+            if upto is None and record.epoch == self._driver.epoch:
+                break  # our own, on its way: folded when its ticket is done
+            event = codec.event_of(record)
+            apply(view, lsn=record.lsn, at=record.at, branch=record.branch, event=event, epoch=record.epoch)
+
+    def close(self) -> None:
+        """Append nothing more. What waits is lost, as it may be."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def flush(self) -> None:
+        """Append what waits, before the driver lets go of the run."""
+        if self._waiting and not self._closed:
+            self._send(())
+
+
+def state_after(events: Sequence[Event]) -> str | None:
+    """The state of the branch after these records, where they change it."""
+    state: str | None = None
+    for event in events:
+        match event:
+            case BranchStarted() | BranchResumed():
+                state = "RUNNING"
+            case BranchWaiting():
+                state = "WAITING"
+            case BranchVerifying():
+                state = "VERIFYING"
+            case BranchEnded():
+                state = event.state
+            case _:
+                pass
+    return state

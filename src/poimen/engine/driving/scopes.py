@@ -1,0 +1,371 @@
+"""What stands behind code that runs in a run: the workflow's scope, an attempt's, a tool body's.
+
+Each is the `Caller` that a declared name finds. A scope numbers the calls made in it and holds the
+futures that wait for their results. This module must never know how a call is carried out; it keeps
+the invariant that a number is taken in the order of the calls, before anything else happens.
+
+Source: design protocol.md, sections 3 and 5; api.md, "Calling" and "Inside a run".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from poimen.declare.calling import CALLER, Current
+from poimen.kernel.errors import DuplicateKey, NotSent, Suspended, UnguardedEffect, WouldBlock
+from poimen.kernel.ids import StepKey, explicit_key, step_key
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from poimen.declare.specs import Options, ToolSpec
+    from poimen.engine.driving.driver import Driver
+    from poimen.engine.driving.loop import RunLoop, RunTimer
+    from poimen.kernel.views import IntentView
+
+T = TypeVar("T")
+
+HOSTILE = 50
+"""After so many refusals a dropped run's call parks for ever instead of raising, so that nothing can spin on it."""
+
+
+class CallFuture(asyncio.Future[Any]):
+    """The result of a call. A cancellation is noted, and acted upon when the call's end is durable."""
+
+    def __init__(self, loop: RunLoop, on_cancel: Callable[[CallFuture], None]) -> None:
+        super().__init__(loop=loop)
+        self.cancel_asked = False
+        self._on_cancel = on_cancel
+
+    def cancel(self, msg: Any = None) -> bool:  # noqa: ARG002 (asyncio's signature)
+        """Note the wish; the call's end is told when it is recorded."""
+        if self.done():
+            return False
+        if not self.cancel_asked:
+            self.cancel_asked = True
+            self._on_cancel(self)
+        return True
+
+    def end_cancelled(self) -> None:
+        """Now the call is over."""
+        super().cancel()
+
+
+class Call:
+    """One call of a tool, model or step, made by a workflow or in an attempt."""
+
+    __slots__ = ("digest", "future", "key", "options", "ordinal", "original", "packed", "parked", "spec")
+
+    def __init__(self, key: str, ordinal: int, spec: ToolSpec, packed: bytes, digest: str, options: Options) -> None:
+        self.key = key
+        self.ordinal = ordinal
+        self.spec = spec
+        self.packed = packed
+        self.digest = digest
+        self.options = options
+        self.parked = False
+        self.original: BaseException | None = None
+        self.future: CallFuture
+
+    @property
+    def what(self) -> str:
+        """The call in words."""
+        args = self.packed.decode(errors="replace")
+        short = args if len(args) <= 200 else args[:200] + "…"  # noqa: PLR2004 (a line for people)
+        return f"{self.spec.kind} {self.spec.name} as {self.key} with {short}"
+
+
+class Scope:
+    """What the workflow's and an attempt's code have in common."""
+
+    step = ""
+    attempt = 0
+
+    def __init__(self, driver: Driver) -> None:
+        self.driver = driver
+        self.timers: list[RunTimer] = []
+        self.dropped = False
+        self._refusals = 0
+
+    def current(self) -> Current:
+        """Where the code that asks is running."""
+        driver = self.driver
+        return Current(
+            run_id=driver.run,
+            branch_id=driver.line.id,
+            step=self.step,
+            attempt=self.attempt,
+            cancelling=driver.line.cancel_why if driver.cancelled else None,
+        )
+
+    def request_id(self) -> str:
+        """Only an effect has a request id."""
+        raise UnguardedEffect(
+            "poimen.request_id() was called outside a tool",
+            why="only an effect has a request id: a workflow or step makes effects, it is none",
+            hint="ask for it inside the tool's body, its probe or its undo",
+        )
+
+    def decide(self, decision_id: str, value: Any) -> Any:
+        """Record a decision."""
+        self.refuse_when_dropped()
+        return self.driver.decide(self, decision_id, value)
+
+    def settle(self, decision_id: str) -> None:
+        """Record that a decision was carried out."""
+        self.refuse_when_dropped()
+        self.driver.settle(self, decision_id)
+
+    def call_sync(self, spec: ToolSpec, packed: bytes, options: Options) -> Any:  # noqa: ARG002 (Caller)
+        """Refuse: the run's own loop runs in this thread."""
+        raise WouldBlock(
+            f"{spec.name}(...) would block the run's event loop",
+            where=spec.where,
+            why="it was called synchronously in a coroutine",
+            hint=f"await {spec.name}.aio(...)",
+        )
+
+    def refuse_when_dropped(self) -> None:
+        """Raise Suspended while the run or the attempt is being dropped."""
+        if self.dropped or self.driver.dropped:
+            self._refusals += 1
+            raise Suspended
+
+    def refuse_when_cancelled(self, spec: ToolSpec) -> None:
+        """Raise NotSent once the workflow has been told that the run is cancelled."""
+        if self.driver.cancelled:
+            raise NotSent(
+                f"{spec.name} was not called: the run is being cancelled",
+                why="after a cancellation nothing new is dispatched",
+                hint="async with poimen.cleanup(seconds): ... is the place for what must still be done",
+            )
+
+    async def parked(self) -> None:
+        """What a hostile loop in a dropped run is given: nothing, for ever."""
+        await asyncio.get_running_loop().create_future()
+
+    async def _wait(self, begin: Callable[[], CallFuture | None], spec: ToolSpec) -> Any:
+        if self._refusals > HOSTILE:
+            await self.parked()
+        self.refuse_when_dropped()
+        self.refuse_when_cancelled(spec)
+        future = begin()
+        return await future if future is not None else None
+
+
+class WorkflowScope(Scope):
+    """The workflow's own code: each call is a step."""
+
+    def __init__(self, driver: Driver) -> None:
+        super().__init__(driver)
+        self.calls: dict[str, Call] = {}
+        self._counts: dict[str, int] = {}
+        self._keys: set[str] = set()
+        self.seq = 0
+
+    def key(self, spec: ToolSpec, options: Options) -> StepKey:
+        """Take the key of a call: its own, or `name#n` in the order of the calls.
+
+        Raises:
+            DuplicateKey: the explicit key was used before.
+        """
+        if options.key is None:
+            n = self._counts.get(spec.name, 0)
+            self._counts[spec.name] = n + 1
+            return step_key(spec.name, n)
+        key = explicit_key(options.key)
+        if key in self._keys:
+            raise DuplicateKey(
+                f"the key {key!r} is used twice in this run",
+                where=spec.where,
+                why="a key names one step for ever, so that a restart finds it again",
+                hint="give each call a key of its own",
+            )
+        self._keys.add(key)
+        return key
+
+    def call(self, spec: ToolSpec, packed: bytes, options: Options) -> Coroutine[Any, Any, Any]:
+        """Call a tool, model or step: its key is taken now."""
+        self.refuse_when_dropped()
+        call = Call(self.key(spec, options), 0, spec, packed, self.driver.digest(packed), options)
+        return self._wait(lambda: self.driver.steps.begin(self, call), spec)
+
+    def future(self, call: Call) -> CallFuture:
+        """The future of a call that begins now."""
+        call.future = future = CallFuture(self.driver.loop, lambda _f: self.driver.steps.cancel(call))
+        self.calls[call.key] = call
+        return future
+
+
+class AttemptScope(Scope):
+    """The code of one attempt of a step: each call of a tool or model is an effect, numbered from 0."""
+
+    def __init__(self, driver: Driver, step: str, attempt: int) -> None:
+        super().__init__(driver)
+        self.step = step
+        self.attempt = attempt
+        self.ordinal = 0
+        self.effects: dict[int, Call] = {}
+        self.inherited: dict[int, IntentView] = {}
+        self.recorded: dict[int, IntentView] = {}
+        self.handed: list[int] = []
+        self.work: asyncio.Future[Any] | None = None
+        self.cancelling = False
+        self.unknown = False
+
+    def call(self, spec: ToolSpec, packed: bytes, options: Options) -> Coroutine[Any, Any, Any]:
+        """Make an effect of this attempt; a step called in a step is part of it."""
+        self.refuse_when_dropped()
+        if options.key is not None:
+            raise DuplicateKey(
+                f"{spec.name} was called with key={options.key!r} inside the step {self.step}",
+                where=spec.where,
+                why="inside a step an effect is named by its number, in the order of the calls",
+                hint="leave key= out, or call it from the workflow",
+            )
+        return self._call(spec, packed, options)
+
+    async def _call(self, spec: ToolSpec, packed: bytes, options: Options) -> Any:
+        if spec.kind == "step" or self.driver.steps.is_pure(spec):
+            return await self.driver.steps.inline(self, spec, packed)
+        digest = self.driver.digest(packed)
+        return await self._wait(lambda: self.driver.effects.begin(self, spec, packed, digest, options), spec)
+
+    def future(self, call: Call) -> CallFuture:
+        """The future of an effect that begins now."""
+        call.future = future = CallFuture(self.driver.loop, lambda _f: self.driver.effects.cancel(self, call))
+        self.effects[call.ordinal] = call
+        return future
+
+
+class ThreadScope:
+    """What stands behind a body that is a plain function, in its own thread: it posts to the run's loop and waits."""
+
+    def __init__(self, scope: Scope) -> None:
+        self._scope = scope
+
+    def call(self, spec: ToolSpec, packed: bytes, options: Options) -> Coroutine[Any, Any, Any]:
+        """Refuse: a plain function does not await."""
+        return self._refused(spec)
+
+    @staticmethod
+    async def _refused(spec: ToolSpec) -> Any:
+        raise WouldBlock(
+            f"{spec.name}.aio(...) was awaited on a loop that is not the run's",
+            where=spec.where,
+            why="a synchronous workflow or step has no loop of its own",
+            hint=f"call {spec.name}.sync(...), or make the workflow a coroutine",
+        )
+
+    def call_sync(self, spec: ToolSpec, packed: bytes, options: Options) -> Any:
+        """Call, and wait in this thread."""
+        _refuse_loop(spec)
+        scope = self._scope
+        return self._posted(lambda: scope.call(spec, packed, options))  # type: ignore[attr-defined]
+
+    def decide(self, decision_id: str, value: Any) -> Any:
+        """Record a decision."""
+        return self._asked(lambda: self._scope.decide(decision_id, value))
+
+    def settle(self, decision_id: str) -> None:
+        """Record that a decision was carried out."""
+        self._asked(lambda: self._scope.settle(decision_id))
+
+    def request_id(self) -> str:
+        """Only an effect has one."""
+        return self._scope.request_id()
+
+    def current(self) -> Current:
+        """Where the code that asks is running."""
+        return self._scope.current()
+
+    def _asked(self, ask: Callable[[], T]) -> T:
+        box: concurrent.futures.Future[T] = concurrent.futures.Future()
+
+        def answer() -> None:
+            try:
+                box.set_result(ask())
+            except BaseException as error:  # noqa: BLE001 (handed to the thread that asked)
+                box.set_exception(error)
+
+        self._scope.driver.loop.call_soon_threadsafe(answer)
+        return box.result()
+
+    def _posted(self, begin: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        driver = self._scope.driver
+        box: concurrent.futures.Future[Any] = concurrent.futures.Future()
+
+        async def go() -> None:
+            try:
+                result = await begin()
+            except BaseException as error:  # noqa: BLE001 (handed to the thread that asked)
+                driver.thread_runs(box.set_exception, error)
+            else:
+                driver.thread_runs(box.set_result, result)
+
+        def start() -> None:
+            driver.thread_waits(driver.loop.create_task(go()))
+
+        driver.loop.call_soon_threadsafe(start)
+        return box.result()
+
+
+class BodyScope:
+    """What stands behind a tool's body, its probe or its undo: it may know its request id, and make no effect."""
+
+    def __init__(self, where: Current, request_id: str, *, probing: bool) -> None:
+        self._current = where
+        self._request_id = request_id
+        self._where = "a probe" if probing else "a tool"
+
+    def call(self, spec: ToolSpec, packed: bytes, options: Options) -> Coroutine[Any, Any, Any]:  # noqa: ARG002
+        """Refuse: an effect inside an effect has no intent of its own."""
+        self._refuse(f"{spec.kind} {spec.name!r} was called", spec.where)
+
+    def call_sync(self, spec: ToolSpec, packed: bytes, options: Options) -> Any:  # noqa: ARG002
+        """Refuse, as `call`."""
+        self._refuse(f"{spec.kind} {spec.name!r} was called", spec.where)
+
+    def decide(self, decision_id: str, value: Any) -> Any:  # noqa: ARG002
+        """Refuse: the workflow decides, the tool acts."""
+        self._refuse(f"poimen.decide({decision_id!r}) was called", "")
+
+    def settle(self, decision_id: str) -> None:
+        """Refuse, as `decide`."""
+        self._refuse(f"poimen.settle({decision_id!r}) was called", "")
+
+    def request_id(self) -> str:
+        """Our name for this effect."""
+        return self._request_id
+
+    def current(self) -> Current:
+        """Where the body is running, as it was when it began."""
+        return self._current
+
+    def _refuse(self, what: str, where: str) -> Any:
+        raise UnguardedEffect(
+            f"{what} inside {self._where}",
+            where=where,
+            why="the body of an effect stands between its own records; what it does itself has none",
+            hint="make the call from the workflow or from a step, before or after the tool",
+        )
+
+
+def _refuse_loop(spec: ToolSpec) -> None:
+    if asyncio._get_running_loop() is not None:
+        raise WouldBlock(
+            f"{spec.name}(...) would block the event loop that runs in this thread",
+            where=spec.where,
+            hint=f"await {spec.name}.aio(...)",
+        )
+
+
+def in_scope(caller: Any, fn: Callable[..., T], *args: Any) -> T:
+    """Call `fn` with `caller` behind the poimen calls that it makes."""
+    token = CALLER.set(caller)
+    try:
+        return fn(*args)
+    finally:
+        CALLER.reset(token)

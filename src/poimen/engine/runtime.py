@@ -1,0 +1,278 @@
+"""A client that drives: claims runs, recovers what others left, and goes on until it is closed.
+
+`run` is the shortest way: one call, one process, no server. This module must never cancel a run by
+leaving it; it keeps the invariant that many runtimes can live in one process.
+
+Source: design api.md, "Client and Runtime"; protocol.md, section 9 (two `poimen.run` of one id).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+
+from poimen import clock, effects
+from poimen._typing import override
+from poimen.declare.calling import Current
+from poimen.declare.registry import Registry
+from poimen.declare.specs import seconds
+from poimen.engine import desk, reading
+from poimen.engine.client import Client, Run
+from poimen.engine.driving.scopes import BodyScope
+from poimen.engine.worker import Worker, code_digest
+from poimen.gate.guard import ask_once
+from poimen.kernel.errors import NotFound
+from poimen.later import not_built
+from poimen.log.api import TERMINAL_STATES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+    from types import ModuleType
+
+    from poimen.declare.shapes import Call
+    from poimen.declare.specs import Budget, Seconds
+
+T = TypeVar("T")
+
+DRAIN_S = 30.0
+"""How long open calls may take when a runtime is closed, in seconds."""
+
+
+class Runtime(Client):
+    """A client that drives; leaving it never cancels a run.
+
+    Arguments:
+        url: the database; None: found by the usual rules.
+        modules: the code: modules, names of modules, or files.
+        concurrency: how many runs may move at once.
+        audit: what to do about I/O outside a tool; `off` in this version whatever is given but `strict`.
+        resources: open clients that tools ask for.
+        drain: how long open calls may take when it is closed, in seconds.
+
+    Raises:
+        NotFound: a module cannot be found.
+        BadDeclaration: two declarations have one name.
+        NotBuiltYet: for `resources` and `audit="strict"` in this version.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        modules: Sequence[str | ModuleType] = (),
+        concurrency: int = 64,
+        audit: Literal["strict", "warn", "off"] = "warn",
+        resources: Sequence[object] = (),
+        drain: Seconds = DRAIN_S,
+    ) -> None:
+        super().__init__(url)
+        if resources:
+            not_built("resource")
+        if audit == "strict":
+            not_built("Runtime(audit=)")
+        self._registry = Registry.of(modules)
+        self._concurrency = concurrency
+        self._drain_s = seconds(drain) or 0.0
+        self._worker: Worker | None = None
+
+    @classmethod
+    @override
+    async def open(  # type: ignore[override]
+        cls,
+        url: str | None = None,
+        *,
+        read_only: bool = False,
+        modules: Sequence[str | ModuleType] = (),
+        concurrency: int = 64,
+        resources: Sequence[object] = (),
+        drain: Seconds = DRAIN_S,
+    ) -> Self:
+        """Open outside a `with`, for notebooks; `close` it."""
+        runtime = cls(url, modules=modules, concurrency=concurrency, resources=resources, drain=drain)
+        runtime._read_only = read_only
+        await runtime._open()
+        return runtime
+
+    @override
+    async def _open(self) -> None:
+        await super()._open()
+        self._worker = Worker(self.store, self.bodies, self._registry, concurrency=self._concurrency)
+        self._worker.watch(everything=True)
+
+    @override
+    async def close(self) -> None:
+        """Let open calls end for a while, then close. No run is cancelled."""
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            await worker.close(drain_s=self._drain_s)
+        await super().close()
+
+    @override
+    def nudge(self) -> None:
+        """Look for work now."""
+        if self._worker is not None:
+            self._worker.nudge()
+
+    @override
+    def check(self) -> None:
+        """Raise what has stopped the worker, if anything has."""
+        if self._worker is not None and self._worker.error is not None:
+            raise self._worker.error
+
+    @override
+    async def start(
+        self,
+        call: Call[T],
+        /,
+        *,
+        run_id: str | None = None,
+        timeout: Seconds | None = None,
+        deadline: datetime | None = None,
+        queue: str | None = None,
+        priority: int = 0,
+        budget: Budget | None = None,
+        tags: Mapping[str, str] | None = None,
+    ) -> Run[T]:
+        """Admit a run and drive it here; see `Client.start`."""
+        if self._registry.workflow(call.workflow) is not call.spec:
+            self._registry.add(call.spec)
+            if self._worker is not None:
+                self._worker.code = code_digest(self._registry)
+        return await super().start(
+            call,
+            run_id=run_id,
+            timeout=timeout,
+            deadline=deadline,
+            queue=queue,
+            priority=priority,
+            budget=budget,
+            tags=tags,
+        )
+
+    @override
+    async def probe(self, intent_id: str, *, by: str) -> effects.Landed[Any] | effects.Absent | effects.Unknown:
+        """Ask the far side whether an effect has landed; what it says is a record, and decides nothing.
+
+        Raises:
+            NotFound: no such intent, or its tool is not loaded here, or has no probe.
+        """
+        view, intent = reading.find_intent(self.store, intent_id)
+        worker = self._worker
+        spec = worker.tool(intent.pending.tool) if worker is not None else None
+        if worker is None or spec is None or spec.probe is None:
+            raise NotFound(
+                f"{intent.pending.tool} has no probe that is loaded here", hint="give its module: Runtime(modules=[...])"
+            )
+        step = view.branches[intent.id.branch].steps[intent.id.step]
+        args = intent.pending.args if intent.pending.args is not None else step.args
+        body = args if isinstance(args, bytes) else self.bodies.get(args.digest)
+        where = Current(
+            run_id=view.run, branch_id=intent.id.branch, step=step.key, attempt=intent.id.attempt, cancelling=None
+        )
+        asked_at = clock.wall_us()
+        answer, said, evidence, value = await ask_once(spec, body, intent, BodyScope(where, intent.pending.request_id, probing=True), worker.threads)
+        desk.probed(self.door, intent, said, by=by, evidence=evidence, asked_at=asked_at, value=value)
+        return answer
+
+    def queue(self, name: str, /, **_settings: object) -> None:  # noqa: ARG002
+        """Declare a named queue."""
+        not_built("Runtime.queue")
+
+    def schedule(self, name: str, /, **_settings: object) -> None:  # noqa: ARG002
+        """Declare a schedule."""
+        not_built("Runtime.schedule")
+
+
+class SyncClient:
+    """A thin synchronous face over `Client`.
+
+    Arguments:
+        url: the database; None: found by the usual rules.
+        read_only: nothing is created or changed.
+    """
+
+    def __init__(self, url: str | None = None, *, read_only: bool = False) -> None:  # noqa: ARG002
+        not_built("SyncClient")
+
+    def __enter__(self) -> Self:
+        """Open it."""
+        not_built("SyncClient")
+
+    def __exit__(self, *_error: object) -> None:
+        """Close it."""
+        not_built("SyncClient")
+
+
+def run(
+    call: Call[T],
+    /,
+    *,
+    db: str | None = None,
+    run_id: str | None = None,
+    timeout: Seconds | None = None,
+    budget: Budget | None = None,
+    tags: Mapping[str, str] | None = None,
+) -> T:
+    """Run a workflow to its end in this process. The same id again is the same run.
+
+    A run that another live process drives is waited for, and taken over when that process is gone. Where an
+    event loop runs in this thread, a thread of its own is used.
+
+    Arguments:
+        call: a workflow called with its arguments.
+        db: the database; found by the usual rules when left out.
+        run_id: the run's id; a new UUID version 7 when left out.
+        tags: kept with the run, to find it by.
+
+    Raises:
+        RunFailed, RunRejected, RunCancelled, RunTimedOut: it has ended without a result.
+        RunWaiting: only somebody else can move it now; the error says who and how.
+        RunExists: a run of this id exists with other input.
+    """
+    work = _run(call, db=db, run_id=run_id, timeout=timeout, budget=budget, tags=tags)
+    if asyncio._get_running_loop() is None:
+        return asyncio.run(work)
+    box: list[T] = []
+    failed: list[BaseException] = []
+
+    def apart() -> None:
+        try:
+            box.append(asyncio.run(work))
+        except BaseException as error:  # noqa: BLE001 (handed to the thread that asked)
+            failed.append(error)
+
+    thread = threading.Thread(target=apart, name="poimen-run", daemon=True)
+    thread.start()
+    thread.join()
+    if failed:
+        raise failed[0]
+    return box[0]
+
+
+async def _run(
+    call: Call[T],
+    *,
+    db: str | None,
+    run_id: str | None,
+    timeout: Seconds | None,  # noqa: ASYNC109
+    budget: Budget | None,
+    tags: Mapping[str, str] | None,
+) -> T:
+    async with Client(db) as client:
+        handle = await client.start(call, run_id=run_id, timeout=timeout, budget=budget, tags=tags)
+        worker = Worker(client.store, client.bodies, Registry.of_call(call), concurrency=1)
+        worker.watch(everything=False)
+        try:
+            while True:
+                how = await worker.drive(handle.id)
+                if worker.error is not None:
+                    raise worker.error
+                head = client.store.head(handle.id)
+                if how == "waiting" and head is not None and head.state == "WAITING" and head.outsider_lsn == head.lsn:
+                    continue
+                if how != "fenced" or (head is not None and head.state in TERMINAL_STATES):
+                    return await handle.result(waiting="raise")
+        finally:
+            await worker.close(drain_s=0.0)

@@ -1,0 +1,313 @@
+"""What the runs of one process share: the log's door, leases, threads, and the watch over other processes.
+
+A worker claims runs, drives each by a driver of its own, renews its leases, and looks out for what
+outsiders append. This module must never know what a run does; it keeps the invariants that a run is
+driven under a lease of this worker alone, and that a lease that was lost stops its driver.
+
+Source: design protocol.md, section 5 and 9; storage.md, "Group commit".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+from typing import TYPE_CHECKING, Any, Final
+
+from poimen import clock
+from poimen.engine.driving.driver import Driver
+from poimen.engine.driving.loop import BASE
+from poimen.engine.reading import read_run
+from poimen.gate import points
+from poimen.gate.guard import thread_pool
+from poimen.kernel.errors import Fenced, PoimenError
+from poimen.kernel.events import Waiting
+from poimen.kernel.fold import trunk
+from poimen.log import codec
+from poimen.log.api import TERMINAL_STATES, Batch
+from poimen.log.writer import Door
+from poimen.recovery.scan import left_behind
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from poimen.blobs.tables import TieredBlobs
+    from poimen.declare.registry import Registry
+    from poimen.declare.specs import ToolSpec
+    from poimen.engine.driving.outbox import Sent
+    from poimen.kernel.events import Event
+    from poimen.log.api import Head, Lease, Store
+    from poimen.log.writer import Ticket
+
+LEASE_S: Final = 15.0
+RENEW_S: Final = 5.0
+DISPATCH_MARGIN_S: Final = 2.0
+WATCH_S: Final = 0.05
+"""How often other processes' commits are looked for, in seconds."""
+
+
+class LoopDoor:
+    """The log's door, as seen from one event loop.
+
+    A lone effect commits in place; otherwise all submissions of one turn of the loop share a commit.
+    """
+
+    def __init__(self, store: Store, worker: Worker) -> None:
+        self._door = Door(store)
+        self._worker = worker
+        self._loop = asyncio.get_running_loop()
+        self._armed = False
+
+    @property
+    def commits(self) -> int:
+        """How many transactions were committed through it."""
+        return self._door.commits
+
+    def submit(self, batch: Batch, sent: Sent) -> None:
+        """Put a batch in line; its owner is told when it has landed, perhaps before this returns."""
+        self._door.submit(batch, self._told, sent)
+        if self._armed:
+            return
+        if self._worker.open_guards <= 1 and self._door.waiting == 1:
+            self._door.flush()
+        else:
+            self._armed = True
+            self._loop.call_soon(self._turn, context=BASE)
+
+    def flush_now(self) -> None:
+        """Commit what waits, in place."""
+        self._door.flush()
+
+    def append(self, batch: Batch) -> None:
+        """Append for an outsider and wait in place."""
+        self._door.append(batch)
+
+    def _turn(self) -> None:
+        self._armed = False
+        self._door.flush()
+
+    @staticmethod
+    def _told(tickets: Sequence[Ticket]) -> None:
+        for ticket in tickets:
+            ticket.owner.box.landed(ticket.owner, ticket)
+
+
+class Worker:
+    """Drives runs in this process.
+
+    Arguments:
+        store: the log.
+        bodies: where large bodies lie.
+        registry: the code that is loaded.
+        concurrency: how many runs may move at once.
+    """
+
+    def __init__(self, store: Store, bodies: TieredBlobs, registry: Registry, *, concurrency: int) -> None:
+        self.id = clock.random_hex(8)
+        self.store = store
+        self.bodies = bodies
+        self.registry = registry
+        self.door = LoopDoor(store, self)
+        self.threads = thread_pool(max(concurrency, 4))
+        self.code_threads = thread_pool(max(concurrency, 4))
+        self.open_guards = 0
+        self.dispatch_margin_s = DISPATCH_MARGIN_S
+        self.drivers: dict[str, Driver] = {}
+        self.leftovers: list[asyncio.Task[Any]] = []
+        self.code = code_digest(registry)
+        self.error: BaseException | None = None
+        self._slots = asyncio.Semaphore(concurrency)
+        self._seen: dict[str, int] = {}
+        self._changed = -1
+        self._everything = False
+        self._chores: list[asyncio.Task[None]] = []
+        self._driving: set[asyncio.Task[Any]] = set()
+        store.worker(self.id)
+
+    # ---- for drivers -------------------------------------------------------------------------------------------
+
+    def append_outside(self, run: str, branch: str, event: Event) -> None:
+        """Append an outsider's record, committed with whatever waits."""
+        self.door.append(Batch(run=run, records=(codec.record(event, branch=branch),)))
+        driver = self.drivers.get(run)
+        if driver is not None:
+            driver.outbox.catch_up()
+
+    def recover(self, driver: Driver) -> tuple[Waiting, ...]:
+        """Classify what a crash left, then send each unknown effect up its ladder.
+
+        Returns:
+            Why the branch must wait instead of going on; empty when it may go on.
+        """
+        line = driver.line
+        left = left_behind(driver.view, line, epoch=driver.epoch, now_us=clock.wall_us())
+        missing = self._missing(driver, left.climb)
+        if left.records:
+            driver.outbox.send_now(left.records)
+        points.reach("classified")
+        if left.stopped or missing:
+            return (*left.stopped, *missing)
+        for intent in left.climb:
+            step = line.steps[intent.id.step]
+            spec = self.tool(intent.pending.tool)
+            if spec is None:
+                continue
+            scope = driver.steps.scope(step.key, intent.id.attempt) if step.kind == "step" else None
+            driver.effects.recover(intent, spec, scope, driver.packed(intent, driver.fetch(step.args)))
+        return ()
+
+    def tool(self, name: str) -> ToolSpec | None:
+        """The tool or model of this name, if its code is loaded."""
+        return self.registry.tool("tool", name) or self.registry.tool("model", name)
+
+    def _missing(self, driver: Driver, climb: Sequence[Any]) -> tuple[Waiting, ...]:
+        return tuple(
+            Waiting(reason="code", about=str(i.id), detail=f"the tool {i.pending.tool} is not loaded here")
+            for i in climb
+            if self.tool(i.pending.tool) is None and not driver.line.cancel_lsn
+        )
+
+    # ---- driving -----------------------------------------------------------------------------------------------
+
+    def claim(self, run: str) -> Driver | None:
+        """Take a run, if nobody alive holds it, and start to drive it."""
+        if run in self.drivers:
+            return self.drivers[run]
+        lease = self.store.claim(run, worker=self.id, lease_s=LEASE_S)
+        if lease is None:
+            return None
+        view, records = read_run(self.store, run)
+        line = trunk(view)
+        spec = self.registry.workflow(view.admitted.workflow) if view.admitted is not None else None
+        if spec is None or line.state.name in TERMINAL_STATES:
+            self.store.release([lease])
+            return None
+        driver = Driver(self, spec, view, records, lease)
+        self.drivers[run] = driver
+        driver.done.add_done_callback(lambda _done: self._ended(driver))
+        try:
+            driver.start()
+        except PoimenError as error:
+            driver.stop(error)
+        return driver
+
+    def _ended(self, driver: Driver) -> None:
+        self.drivers.pop(driver.run, None)
+        self._seen[driver.run] = driver.view.lsn
+        if driver.error is not None and not isinstance(driver.error, Fenced):
+            self.error = self.error or driver.error
+        if not isinstance(driver.error, Fenced):
+            with contextlib.suppress(PoimenError):
+                self.store.release([driver.lease])
+
+    async def drive(self, run: str) -> str:
+        """Drive one run until it ends or rests; waits for the one who holds it, and takes over when he is gone."""
+        while True:
+            driver = self.claim(run)
+            if driver is not None:
+                return await driver.done
+            head = self.store.head(run)
+            if head is None or head.state in TERMINAL_STATES or self._at_rest(head):
+                return "elsewhere"
+            await asyncio.sleep(WATCH_S)
+
+    @staticmethod
+    def _at_rest(head: Head) -> bool:
+        return head.state == "WAITING" and not head.worker
+
+    # ---- the worker's own chores -------------------------------------------------------------------------------
+
+    def watch(self, *, everything: bool) -> None:
+        """Start to renew leases and to look for other processes' records; `everything`: claim what can move."""
+        self._everything = everything
+        loop = asyncio.get_running_loop()
+        self._chores = [loop.create_task(self._renew()), loop.create_task(self._look())]
+
+    async def _renew(self) -> None:
+        while True:
+            await asyncio.sleep(RENEW_S)
+            held = {d.run: d for d in self.drivers.values()}
+            kept = {lease.run: lease for lease in self.store.renew([d.lease for d in held.values()], lease_s=LEASE_S)}
+            for run, driver in held.items():
+                if run in kept:
+                    driver.lease = kept[run]
+                elif not driver.done.done():
+                    driver.stop(Fenced(f"the lease of {run} was lost", run=run))
+
+    async def _look(self) -> None:
+        while self.error is None:
+            self._look_now()
+            await asyncio.sleep(WATCH_S)
+
+    def _look_now(self) -> None:
+        try:
+            self._look_once()
+        except PoimenError as error:
+            self.error = self.error or error
+
+    def _look_once(self) -> None:
+        changed = self.store.changed()
+        new = changed != self._changed
+        self._changed = changed
+        if new:
+            for driver in list(self.drivers.values()):
+                driver.outbox.catch_up()
+        if self._everything:
+            for head in self.store.heads(live=True):
+                if head.run not in self.drivers and self._may_move(head):
+                    self._take(head.run)
+
+    def _may_move(self, head: Head) -> bool:
+        """Whether a run that nobody here drives could go on, as far as its row tells."""
+        if head.worker == self.id:
+            return False
+        if head.state != "WAITING":
+            return self._seen.get(head.run) != head.lsn or not head.worker
+        if head.outsider_lsn == head.lsn:
+            return self._seen.get(head.run) != head.lsn
+        if head.run in self._seen:
+            return False
+        self._seen[head.run] = head.lsn
+        view, _ = read_run(self.store, head.run)
+        line = trunk(view)
+        return any(w.reason == "code" for w in line.waiting) and line.waiting_code != self.code
+
+    def _take(self, run: str) -> None:
+        driving = asyncio.get_running_loop().create_task(self._drive_in_turn(run))
+        self._seen[run] = -1
+        self._driving.add(driving)
+        driving.add_done_callback(self._driving.discard)
+
+    async def _drive_in_turn(self, run: str) -> None:
+        async with self._slots:
+            driver = self.claim(run)
+            if driver is not None:
+                await driver.done
+
+    def nudge(self) -> None:
+        """Look for work now."""
+        self._changed = -1
+        if self._chores:
+            asyncio.get_running_loop().call_soon(self._look_now)
+
+    async def close(self, *, drain_s: float) -> None:
+        """Let calls end for a while, then let go of every run without cancelling it."""
+        for chore in (*self._chores, *self._driving):
+            chore.cancel()
+        deadline = clock.monotonic() + drain_s
+        for driver in list(self.drivers.values()):
+            driver.draining = True
+        while any(d.effects.guards for d in self.drivers.values()) and clock.monotonic() < deadline:
+            await asyncio.sleep(WATCH_S / 5)
+        for driver in list(self.drivers.values()):
+            driver.let_go()
+        await asyncio.gather(*self._chores, *self._driving, return_exceptions=True)
+        await asyncio.sleep(0)
+        self.threads.shutdown(wait=False, cancel_futures=True)
+        self.code_threads.shutdown(wait=False, cancel_futures=True)
+
+
+def code_digest(registry: Registry) -> str:
+    """Names the code that is loaded: sha256 over the digests of all declared bodies, 64 hex digits."""
+    parts = sorted(f"{spec.kind}:{spec.name}:{spec.code_digest}" for spec in registry)
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()

@@ -1,0 +1,157 @@
+"""Opens a closed body and runs it. Only `gate.guard` may import this module.
+
+A body runs on the main loop (a coroutine as a task of its own, a plain function in a pool of
+threads), within its timeout; told to stop, it has its grace to finish; past that it is given up, and
+its end, when it comes, is late. This module must never know about the log or effect classes; it
+keeps the invariant that a body that was begun is followed to its end.
+
+Source: design protocol.md, section 3 ("The guard") and "Outcomes".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from poimen.declare import sealed
+from poimen.declare.calling import CALLER
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from poimen.declare.calling import Caller
+    from poimen.declare.sealed import Token
+
+_replaced: Final[dict[Token, Callable[..., Any]]] = {}
+"""Bodies that a test has put in place of the sealed ones (`poimen.testing.replace`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """The body returned."""
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """The body raised. `told_to_stop`: it had been cancelled or timed out before."""
+
+    error: BaseException
+    told_to_stop: str
+
+
+@dataclass(frozen=True, slots=True)
+class GivenUp:
+    """The body goes on past its grace; `why` it was told to stop."""
+
+    why: str
+
+
+Ended = Value | Raised | GivenUp
+
+_NO_CALLER: Final[contextvars.Context] = contextvars.Context()
+
+
+def pool(threads: int) -> ThreadPoolExecutor:
+    """Threads for bodies that are plain functions."""
+    return ThreadPoolExecutor(max_workers=threads, thread_name_prefix="poimen-body")
+
+
+def body(token: Token) -> Callable[..., Any]:
+    """The function behind a token, or the one that a test has put in its place."""
+    return _replaced.get(token) or sealed.opened(token)
+
+
+def is_coroutine(token: Token) -> bool:
+    """Whether the function behind a token is a coroutine function."""
+    return asyncio.iscoroutinefunction(body(token))
+
+
+class OpenCall:
+    """One run of a body, from its first line to its end.
+
+    Arguments:
+        token: stands for the body.
+        args, kwargs: as the body gets them.
+        is_async: whether it is a coroutine function.
+        caller: what stands behind calls that the body makes itself.
+        threads: where plain functions run.
+        late: told of the end when it comes after the call was given up.
+    """
+
+    __slots__ = ("_done", "_future", "_late", "_loop", "_timers", "_why")
+
+    def __init__(
+        self,
+        token: Token,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        *,
+        is_async: bool,
+        caller: Caller,
+        threads: ThreadPoolExecutor,
+        late: Callable[[Value | Raised], None],
+    ) -> None:
+        self._loop = loop = asyncio.get_running_loop()
+        self._late = late
+        self._why = ""
+        self._timers: list[asyncio.TimerHandle] = []
+        self._done: asyncio.Future[Ended] = loop.create_future()
+        context = _NO_CALLER.copy()
+        context.run(CALLER.set, caller)
+        fn = body(token)
+        self._future: asyncio.Future[Any]
+        if is_async:
+            coroutine: Coroutine[Any, Any, Any] = context.run(fn, *args, **kwargs)
+            self._future = loop.create_task(coroutine, context=context)
+        else:
+            self._future = loop.run_in_executor(threads, lambda: context.run(fn, *args, **kwargs))
+        self._future.add_done_callback(self._ended)
+
+    async def end(self, *, timeout_s: float, grace_s: float) -> Ended:
+        """Wait for the body to end.
+
+        Arguments:
+            timeout_s: after that it is told to stop.
+            grace_s: after that it is given up.
+        """
+        self._timers.append(self._loop.call_later(timeout_s, self.stop, "timeout", grace_s))
+        try:
+            return await self._done
+        finally:
+            for timer in self._timers:
+                timer.cancel()
+
+    def stop(self, why: str, grace_s: float) -> None:
+        """Tell the body to stop; a plain function cannot hear it.
+
+        Arguments:
+            why: `timeout` or `cancel`.
+            grace_s: how long it has to finish.
+        """
+        if self._done.done() or self._why:
+            return
+        self._why = why
+        self._timers.append(self._loop.call_later(grace_s, self._give_up))
+        if isinstance(self._future, asyncio.Task):
+            self._future.cancel()
+
+    def _give_up(self) -> None:
+        if not self._done.done():
+            self._done.set_result(GivenUp(self._why))
+
+    def _ended(self, future: asyncio.Future[Any]) -> None:
+        ended: Value | Raised
+        if future.cancelled():
+            ended = Raised(asyncio.CancelledError(), self._why)
+        else:
+            error = future.exception()
+            ended = Value(future.result()) if error is None else Raised(error, self._why)
+        if self._done.done():
+            self._late(ended)
+        else:
+            self._done.set_result(ended)

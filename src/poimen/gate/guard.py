@@ -1,0 +1,335 @@
+"""The only door to the world: four steps around every external effect.
+
+    1. append IntentPending     one commit, one sync     window A opens: never sent
+    2. append IntentDispatched  one commit, one sync     window B opens: may have been sent
+    3. perform the call
+    4. append the outcome       one commit, one sync
+
+Read `Guard.perform` from top to bottom. A guard is never cancelled: it is asked to stop, and acts on
+that where a record is durable. This module must never know about replay, retries or workflows; it
+keeps the invariants I1 (no call without an older durable Dispatched) and I10.
+
+Source: requirement write-ahead-intent; design protocol.md, section 3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from poimen import effects
+from poimen.declare.specs import ToolSpec
+from poimen.gate import _call, outcome, points
+from poimen.gate._call import Ended, GivenUp, Raised, Value
+from poimen.gate.ladder import climb, read_answer
+from poimen.gate.port import Closed, Dropped, Key, Known, Port, Refused, Stopped, Unknown
+from poimen.kernel.effect_class import EffectClass
+from poimen.kernel.errors import Fenced, invariant
+from poimen.kernel.intent import (
+    ErrorRecord,
+    IntentCommitted,
+    IntentDispatched,
+    LateOutcome,
+    NotSentOutcome,
+    ReadDropped,
+    SendAnswered,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from concurrent.futures import ThreadPoolExecutor
+
+    from poimen.declare.calling import Caller
+    from poimen.declare.specs import Spec
+    from poimen.effects import Answer
+    from poimen.gate.port import ProbeSays
+    from poimen.kernel.views import IntentView
+    from poimen.kernel.intent import IntentPending, Outcome, Payload
+
+
+@dataclass(frozen=True, slots=True)
+class _Maybe:
+    """The call ended and nobody knows."""
+
+    why: str
+
+
+class Guard:
+    """Performs one effect.
+
+    Arguments:
+        port: the run that it works for.
+        spec: the tool.
+        pending: the intent as frozen.
+        args, kwargs: the tool's arguments, decoded from the frozen bytes.
+    """
+
+    __slots__ = ("_open", "_stop", "args", "error", "key", "kwargs", "pending", "port", "spec", "terms")
+
+    def __init__(
+        self, port: Port, spec: ToolSpec, pending: IntentPending, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        self.port = port
+        self.spec = spec
+        self.pending = pending
+        self.terms = pending.terms
+        self.args = args
+        self.kwargs = kwargs
+        self.key: Key = (pending.step, pending.attempt, pending.ordinal)
+        self.error: BaseException | None = None
+        self._stop = ""
+        self._open: _call.OpenCall | None = None
+
+    # ---- asked from outside ------------------------------------------------------------------------------------
+
+    def stop(self, why: str) -> None:
+        """Ask the guard to stop: nothing is dispatched from now on, an open call gets its grace."""
+        self._stop = self._stop or why
+        if self._open is not None:
+            self._open.stop("cancel", self.terms.grace_us / 1e6)
+
+    @property
+    def stopping(self) -> str:
+        """Why nothing more may be dispatched; empty while it may."""
+        return self._stop or self.port.stopping()
+
+    @property
+    def effect_class(self) -> EffectClass:
+        """The class in force."""
+        return self.terms.effect_class
+
+    # ---- the four steps ----------------------------------------------------------------------------------------
+
+    async def perform(self) -> Closed:
+        """Perform the effect for the first time.
+
+        Raises:
+            Fenced: another worker drives the run now.
+            CommitUnknown: the log has failed; whether the last record is durable is unknown.
+        """
+        # 1. the claim, with everything recovery will need
+        await self.port.append(self.pending)
+        points.reach("pending", self.spec.name)
+        return await self.proceed()
+
+    async def proceed(self) -> Closed:
+        """Go on from a durable Pending, or from a send that is known to have done nothing."""
+        if self.stopping:
+            return Unknown(why="cancel") if self.port.intent(self.key).open else Stopped(why=self.stopping)
+        # 2. from here on it may have been sent
+        send = len(self.port.intent(self.key).sends) + 1
+        try:
+            await self.port.dispatch(self._dispatched(send))
+        except Refused:
+            return await self.proceed()
+        points.reach("dispatched", self.spec.name)
+        # 3. the call, unless it was called off or the lease has run out while the record was synced
+        ended: Outcome | _Maybe
+        if self.stopping:
+            ended = _not_sent(f"called off before the call: {self.stopping}")
+        elif self.port.lease_left_s() <= 0:
+            ended = _not_sent("the lease ended before the call")
+        else:
+            ended = await self._perform_call(send)
+            points.reach("called", self.spec.name)
+        # 4. the outcome
+        return await self._record(send, ended)
+
+    async def climb(self) -> Closed:
+        """Go on from a Dispatched without an outcome: by the rule of its class, never by hope."""
+        return await climb(self)
+
+    # ---- step 3 --------------------------------------------------------------------------------------------------
+
+    async def _perform_call(self, send: int) -> Outcome | _Maybe:
+        request_id = self.send_request_id(send)
+        self._open = call = _call.OpenCall(
+            self.spec.token,
+            self.args,
+            self.kwargs,
+            is_async=self.spec.is_async,
+            caller=self.port.caller(self.key, request_id, probing=False),
+            threads=self.port.threads,
+            late=lambda ended: self._late(send, ended),
+        )
+        ended = await call.end(timeout_s=self.terms.timeout_us / 1e6, grace_s=self.terms.grace_us / 1e6)
+        self._open = None
+        if isinstance(ended, GivenUp):
+            return _Maybe(ended.why)
+        return self._judged(ended)
+
+    def _judged(self, ended: Value | Raised) -> Outcome | _Maybe:
+        if isinstance(ended, Value):
+            return outcome.returned(ended.value, self.spec.parameters)
+        if ended.told_to_stop and outcome.is_cancelled(ended.error):
+            return _Maybe(ended.told_to_stop)
+        self.error = ended.error
+        judged = outcome.judged(ended.error, self.spec, self.effect_class)
+        return _Maybe(f"{type(ended.error).__name__}: {ended.error}"[:500]) if judged is None else judged
+
+    def _late(self, send: int, ended: Value | Raised) -> None:
+        judged = self._judged(ended)
+        if not isinstance(judged, _Maybe):
+            self.port.late(self._late_outcome(send, judged))
+
+    # ---- step 4 --------------------------------------------------------------------------------------------------
+
+    async def _record(self, send: int, ended: Outcome | _Maybe) -> Closed:
+        if isinstance(ended, _Maybe):
+            if self.effect_class is EffectClass.READ:
+                return await self._drop_read(send, ended)
+            return await self.climb()
+        if outcome.leaves_open(ended, self.port.intent(self.key)):
+            await self.port.append(self._answered(send, ended))
+            return await self.climb()
+        events = (self._committed(send, ended), *self.port.closing(self.key, ended))
+        try:
+            await self.port.append(*events)
+        except Fenced:
+            self.port.late(self._late_outcome(send, ended))
+            raise
+        points.reach("committed", self.spec.name)
+        if isinstance(ended, NotSentOutcome) and self.stopping:
+            return Stopped(why=self.stopping)
+        return Known(outcome=ended)
+
+    async def _drop_read(self, send: int, ended: _Maybe) -> Closed:
+        step, attempt, ordinal = self.key
+        why = "cancel" if self.stopping else ended.why
+        await self.port.append(ReadDropped(step=step, attempt=attempt, ordinal=ordinal, send=send, why=why))
+        return Dropped(why=why)
+
+    # ---- records -------------------------------------------------------------------------------------------------
+
+    def _dispatched(self, send: int) -> IntentDispatched:
+        step, attempt, ordinal = self.key
+        return IntentDispatched(step=step, attempt=attempt, ordinal=ordinal, send=send)
+
+    def _committed(self, send: int, ended: Outcome) -> IntentCommitted:
+        step, attempt, ordinal = self.key
+        return IntentCommitted(step=step, attempt=attempt, ordinal=ordinal, send=send, outcome=ended)
+
+    def _answered(self, send: int, ended: Outcome) -> SendAnswered:
+        step, attempt, ordinal = self.key
+        return SendAnswered(step=step, attempt=attempt, ordinal=ordinal, send=send, outcome=ended)
+
+    def _late_outcome(self, send: int, ended: Outcome) -> LateOutcome:
+        step, attempt, ordinal = self.key
+        return LateOutcome(
+            step=step, attempt=attempt, ordinal=ordinal, send=send, epoch=self.port.epoch, outcome=ended
+        )
+
+    def send_request_id(self, send: int) -> str:
+        """The request id that the tool sees; each send of a READ asks anew."""
+        if self.effect_class is EffectClass.READ and send > 1:
+            return f"{self.pending.request_id}.{send}"
+        return self.pending.request_id
+
+    # ---- for the ladder ------------------------------------------------------------------------------------------
+
+    async def ask_probe(self) -> object:
+        """Run the probe once; what it returned, or the exception that it raised."""
+        caller = self.port.caller(self.key, self.pending.request_id, probing=True)
+        return await _asked(
+            self.spec,
+            self.args,
+            self.kwargs,
+            caller,
+            self.port.threads,
+            timeout_us=self.terms.timeout_us,
+            grace_us=self.terms.grace_us,
+        )
+
+
+# ---- code that is no effect ------------------------------------------------------------------------------------------
+
+
+def open_code(spec: Spec) -> Callable[..., Any]:
+    """The function behind a workflow, a step or a pure tool: code that runs inside a run and is no effect itself.
+
+    Raises:
+        InvariantViolated: asked for a tool or model with an intent; only `Guard.perform` reaches those.
+    """
+    if isinstance(spec, ToolSpec) and spec.kind != "step":
+        effect = spec.effect
+        invariant(
+            effect is not None and effect.effect_class == EffectClass.PURE.name,
+            "a tool with an intent is reached through its guard alone",
+            tool=spec.name,
+        )
+    return _call.body(spec.token)
+
+
+async def compute(
+    spec: ToolSpec, args: tuple[Any, ...], kwargs: dict[str, Any], caller: Caller, threads: ThreadPoolExecutor
+) -> Ended:
+    """Run a pure tool on the main loop; a plain function runs in a thread."""
+    open_code(spec)
+    call = _call.OpenCall(
+        spec.token, args, kwargs, is_async=spec.is_async, caller=caller, threads=threads, late=lambda _ended: None
+    )
+    return await call.end(timeout_s=spec.timeout_s, grace_s=spec.grace_s)
+
+
+async def ask_once(
+    spec: ToolSpec, packed: bytes, intent: IntentView, caller: Caller, threads: ThreadPoolExecutor
+) -> tuple[Answer, ProbeSays, str, Payload | None]:
+    """Ask a tool's probe for a person, outside any run.
+
+    Returns:
+        The answer, what it says, its evidence, and the value that it gave as stored.
+    """
+    invariant(spec.probe is not None, "only a tool with a probe is asked", tool=spec.name)
+    args, kwargs = spec.parameters.unpack(packed)
+    terms = intent.pending.terms
+    found = await _asked(spec, args, kwargs, caller, threads, timeout_us=terms.timeout_us, grace_us=terms.grace_us)
+    said, evidence, value = read_answer(found, spec)
+    match found:
+        case effects.Landed() | effects.Absent() | effects.Unknown():
+            return found, said, evidence, value
+        case _:
+            return effects.Unknown(evidence), said, evidence, value
+
+
+async def _asked(
+    spec: ToolSpec,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    caller: Caller,
+    threads: ThreadPoolExecutor,
+    *,
+    timeout_us: int,
+    grace_us: int,
+) -> object:
+    """What a probe returned, or the exception that it raised; it may only read."""
+    if spec.probe is None:
+        return LookupError("no probe is loaded")
+    call = _call.OpenCall(
+        spec.probe,
+        args,
+        kwargs,
+        is_async=_call.is_coroutine(spec.probe),
+        caller=caller,
+        threads=threads,
+        late=lambda _ended: None,
+    )
+    ended = await call.end(timeout_s=timeout_us / 1e6, grace_s=grace_us / 1e6)
+    match ended:
+        case Value():
+            return ended.value
+        case Raised():
+            return ended.error
+        case GivenUp():
+            return TimeoutError("the probe did not answer in time")
+
+
+def thread_pool(threads: int) -> ThreadPoolExecutor:
+    """Threads for bodies that are plain functions."""
+    return _call.pool(threads)
+
+
+def _not_sent(why: str) -> NotSentOutcome:
+    return NotSentOutcome(error=ErrorRecord(type="NotSent", message=why))
+
+
+__all__ = ["Ended", "GivenUp", "Guard", "Raised", "Value", "ask_once", "compute", "open_code", "thread_pool"]

@@ -1,0 +1,216 @@
+"""Carries out what the kernel rules for an effect that was dispatched and has no outcome.
+
+The same ladder serves recovery and a live call that ended in *maybe*: ask the kernel with the facts,
+record its choice, do it, ask again. This module must never decide anything itself; it keeps promise 4
+(nothing is sent against its class) by sending only on a ruling that is on record.
+
+Source: design protocol.md, section 4; the rules by name are in docs/reference/effect-classes.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from poimen import clock, effects
+from poimen.declare import values
+from poimen.gate.port import Closed, Landed, ProbeSays, Stopped, Unknown
+from poimen.kernel.errors import NotStorable
+from poimen.kernel.intent import (
+    IntentDemoted,
+    IntentProbed,
+    IntentResolved,
+    Resolution,
+    Returned,
+    RuleApplied,
+)
+from poimen.kernel.resolution import (
+    AskProbe,
+    Facts,
+    GiveUp,
+    Land,
+    Reading,
+    Recompute,
+    Ruling,
+    SendAgain,
+    backoff_us,
+    rule,
+)
+
+if TYPE_CHECKING:
+    from poimen.declare.specs import ToolSpec
+    from poimen.gate.guard import Guard
+    from poimen.kernel.intent import Payload
+    from poimen.kernel.views import IntentView
+
+PAUSE_S = 0.2
+"""The longest sleep between two looks at whether the ladder is still wanted, in seconds."""
+
+
+def facts_of(guard: Guard, intent: IntentView) -> Facts:
+    """What the kernel needs to know of an open intent, from its records and the clock."""
+    request = guard.port.request(intent.pending.request_id)
+    last = intent.sends[-1]
+    since = [event for lsn, event in intent.probes if lsn > last.lsn]
+    return Facts(
+        terms=guard.terms,
+        sends=len(intent.sends),
+        first_dispatched_at_us=request.first_dispatched_at or last.at,
+        last_dispatched_at_us=last.at,
+        lease_taken_at_us=guard.port.lease_taken_at,
+        now_us=clock.wall_us(),
+        latest_known_us=guard.port.latest_at,
+        readings=tuple(Reading(at_us=event.asked_at, answer=event.answer) for _, event in intent.probes),
+        probing_since_us=since[0].asked_at if since else None,
+        probe_loaded=guard.spec.probe is not None,
+        demoted_to=intent.demoted_to,
+    )
+
+
+async def climb(guard: Guard) -> Closed:
+    """Follow the rulings until the effect is closed or no machine may go on.
+
+    Raises:
+        Fenced: another worker drives the run now.
+        CommitUnknown: the log has failed.
+    """
+    step, attempt, ordinal = guard.key
+    while True:
+        intent = guard.port.intent(guard.key)
+        if not intent.open:
+            return await _closed_from_outside(guard, intent)
+        if guard.stopping:
+            return Unknown(why="cancel")
+        ruling = rule(facts_of(guard, intent))
+        await _record(guard, ruling)
+        match ruling:
+            case Recompute():
+                return Stopped(why=ruling.rule)
+            case SendAgain():
+                await _pause(guard, clock.wall_us() + round(backoff_us(ruling.send - 1) * clock.jitter(0.2)))
+                if guard.stopping or not guard.port.intent(guard.key).open:
+                    continue
+                again = rule(facts_of(guard, guard.port.intent(guard.key)))
+                if isinstance(again, SendAgain):
+                    return await guard.proceed()
+            case AskProbe():
+                await _pause(guard, ruling.at_us)
+                if not guard.stopping and guard.port.intent(guard.key).open:
+                    await _probe(guard)
+            case Land():
+                reading = next(e for _, e in reversed(intent.probes) if e.answer == "landed")
+                resolved = IntentResolved(
+                    step=step,
+                    attempt=attempt,
+                    ordinal=ordinal,
+                    to=Resolution.LANDED,
+                    rule=ruling.rule,
+                    by="probe",
+                    why="the probe found it",
+                    evidence=reading.evidence,
+                    value=reading.value,
+                )
+                await guard.port.append(resolved, *guard.port.closing(guard.key, Returned(value=reading.value or b"null")))
+                return Landed()
+            case GiveUp():
+                return Unknown(why=ruling.rule)
+
+
+async def _closed_from_outside(guard: Guard, intent: IntentView) -> Closed:
+    """Somebody else closed the intent meanwhile; our own record of it is where the order of hand-overs has it."""
+    step, attempt, ordinal = guard.key
+    to = intent.resolution.to.value if intent.resolution is not None else "closed"
+    applied = RuleApplied(
+        step=step, attempt=attempt, ordinal=ordinal, rule="closed-from-outside", inputs={}, result=to
+    )
+    if intent.landed:
+        await guard.port.append(applied, *guard.port.closing(guard.key, Returned(value=intent.value)))
+        return Landed()
+    await guard.port.append(applied)
+    return Unknown(why=to)
+
+
+async def _record(guard: Guard, ruling: Ruling) -> None:
+    """Each demotion and each choice is a record naming rule, inputs and result."""
+    step, attempt, ordinal = guard.key
+    events: list[IntentDemoted | RuleApplied] = [
+        IntentDemoted(
+            step=step,
+            attempt=attempt,
+            ordinal=ordinal,
+            frm=demotion.frm,
+            to=demotion.to,
+            rule=demotion.rule,
+            inputs=dict(demotion.inputs),
+        )
+        for demotion in ruling.demotions
+    ]
+    if not isinstance(ruling, AskProbe | Land):
+        events.append(
+            RuleApplied(
+                step=step,
+                attempt=attempt,
+                ordinal=ordinal,
+                rule=ruling.rule,
+                inputs=dict(ruling.inputs),
+                result=_result(ruling),
+            )
+        )
+    if events:
+        await guard.port.append(*events)
+
+
+def _result(ruling: SendAgain | GiveUp | Recompute) -> str:
+    match ruling:
+        case SendAgain():
+            return "send_again"
+        case GiveUp():
+            return "indeterminate"
+        case Recompute():
+            return "recompute"
+
+
+async def _pause(guard: Guard, until_us: int) -> None:
+    """Wait for a time of the wall clock, but no longer than the ladder is wanted."""
+    deadline = clock.monotonic() + (until_us - clock.wall_us()) / 1e6
+    while (left := deadline - clock.monotonic()) > 0:
+        if guard.stopping or not guard.port.intent(guard.key).open:
+            return
+        await asyncio.sleep(min(left, PAUSE_S))
+
+
+async def _probe(guard: Guard) -> None:
+    step, attempt, ordinal = guard.key
+    asked_at = clock.wall_us()
+    said, evidence, value = read_answer(await guard.ask_probe(), guard.spec)
+    await guard.port.append(
+        IntentProbed(
+            step=step,
+            attempt=attempt,
+            ordinal=ordinal,
+            answer=said,
+            evidence=evidence,
+            by="ladder",
+            asked_at=asked_at,
+            value=value,
+        )
+    )
+
+
+def read_answer(answer: object, spec: ToolSpec) -> tuple[ProbeSays, str, Payload | None]:
+    """What a probe's answer says. An error, a time-out or an odd shape is unknown, never absent."""
+    match answer:
+        case effects.Landed():
+            try:
+                value = values.dump(answer.value, spec.parameters.result, path="Landed.value")
+            except NotStorable as error:
+                return "unknown", f"landed, with a value that cannot be stored: {error.message}", None
+            return "landed", answer.evidence, value
+        case effects.Absent():
+            return "absent", answer.evidence, None
+        case effects.Unknown():
+            return "unknown", answer.why, None
+        case BaseException():
+            return "unknown", f"{type(answer).__name__}: {answer}"[:500], None
+        case other:
+            return "unknown", f"the probe returned {type(other).__name__}, not Landed, Absent or Unknown", None

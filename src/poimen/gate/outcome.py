@@ -1,0 +1,276 @@
+"""How a tool's call ended: returned, rejected, not sent, failed, or maybe.
+
+`judge` turns an exception into one of them. This module must never know about records, sends or the
+ladder. It keeps the invariant that *maybe* is what is left when nobody has said otherwise.
+
+What is kept of an exception, and what a workflow sees of it, is in `poimen.gate.error_record`.
+
+Source: design protocol.md, section 3, "Outcomes"; cases C11, C14.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+from poimen.declare import values
+from poimen.gate import exchanges as known
+from poimen.gate.error_record import message_of, rebuild, record_of
+from poimen.kernel import intent as kept
+from poimen.kernel.effect_class import EffectClass
+from poimen.kernel.errors import NotSent, NotStorable, Rejected, Suspended
+
+if TYPE_CHECKING:
+    from poimen.declare.specs import Errors, ToolSpec
+    from poimen.declare.values import Parameters
+    from poimen.gate.error_record import Kind
+    from poimen.kernel.intent import ErrorRecord
+    from poimen.kernel.views import IntentView
+
+# ---- how a call ends -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """The body came back with a value, not yet stored."""
+
+    value: object
+
+
+@dataclass(frozen=True, slots=True)
+class RejectedBy:
+    """The far side said no: this send did nothing; with `all_sends`, no earlier one did either.
+
+    `rule` says, here and below, by which rule it is known.
+    """
+
+    error: ErrorRecord
+    all_sends: bool = False
+    rule: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Unsent:
+    """Refused before the request left."""
+
+    error: ErrorRecord
+    rule: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A PURE or READ body raised: an error, and nothing is unknown."""
+
+    error: ErrorRecord
+    rule: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Maybe:
+    """It may have happened."""
+
+    error: ErrorRecord
+    rule: str = ""
+
+
+Raised: TypeAlias = RejectedBy | Unsent | Failed | Maybe
+Ending: TypeAlias = Returned | Raised
+
+_INTERRUPTS: Final = (KeyboardInterrupt, SystemExit, GeneratorExit, asyncio.CancelledError, Suspended)
+"""They come from outside, at any moment of the call: no declaration can know what was done by then."""
+
+
+def judge(
+    exc: BaseException,
+    *,
+    effect_class: EffectClass,
+    rejected: Errors | None,
+    not_sent: Errors | None,
+    exchanges: int | None,
+) -> Raised:
+    """What an exception says about the effect; maybe, unless somebody knows better.
+
+    Asked in this order: the tool itself (`poimen.Rejected`, `poimen.NotSent`), its declaration (`not_sent=`,
+    then `rejected=`), the class (a PURE or READ body has only failed), and with `exchanges=1` what is known
+    of the library. A predicate that raises knows nothing, and its error is noted in the record. An
+    exception by which an agent framework steers its own control flow is maybe like any other: the effect
+    may lie before it. So is a group: it says that several things went on at once.
+
+    Arguments:
+        exc: as the body raised it, with its traceback.
+        effect_class: of the tool.
+        rejected: as declared; None or an empty tuple: nothing.
+        not_sent: as declared, likewise.
+        exchanges: as declared; 1 says that one call makes one exchange, without redirects and retries.
+
+    Source: design protocol.md, section 3, "Outcomes"; case C11.
+    """
+    error = record_of(exc)
+    if _interrupted(exc):
+        return Maybe(error, "interrupted from outside")
+    if isinstance(exc, Rejected):
+        return RejectedBy(error, all_sends=exc.all_sends is True, rule="raised by the tool")
+    if isinstance(exc, NotSent):
+        return Unsent(error, "raised by the tool")
+    declared, trouble = _declared(exc, rejected=rejected, not_sent=not_sent)
+    match declared:
+        case "not_sent":
+            return Unsent(error, "declared: not_sent=")
+        case "rejected":
+            return RejectedBy(error, rule="declared: rejected=")
+        case "":
+            pass
+    if trouble:
+        error = replace(error, fields={**error.fields, "predicate_error": trouble})
+    if isinstance(exc, Exception) and effect_class in {EffectClass.PURE, EffectClass.READ}:
+        return Failed(error, f"a {effect_class.name} leaves nothing unknown")
+    if trouble:
+        return Maybe(error, f"a declared predicate could not tell: {trouble}")
+    if exchanges != 1 or not isinstance(exc, Exception):
+        return Maybe(error, "nothing is declared for it")
+    return _by_library(exc, error)
+
+
+def _by_library(exc: Exception, error: ErrorRecord) -> Raised:
+    found, why = known.answer(exc)
+    match found:
+        case known.Answer.NOT_SENT:
+            return Unsent(error, f"exchanges=1: {why}")
+        case known.Answer.REJECTED:
+            return RejectedBy(error, rule=f"exchanges=1: {why}")
+        case known.Answer.MAYBE:
+            return Maybe(error, f"exchanges=1: {why}")
+
+
+def _interrupted(exc: BaseException) -> bool:
+    if isinstance(exc, BaseExceptionGroup):
+        return exc.subgroup(_INTERRUPTS) is not None
+    return isinstance(exc, _INTERRUPTS)
+
+
+def _declared(
+    exc: BaseException, *, rejected: Errors | None, not_sent: Errors | None
+) -> tuple[Literal["rejected", "not_sent", ""], str]:
+    """Which declaration names the exception, and what went wrong when a predicate was asked."""
+    asked: tuple[tuple[Literal["rejected", "not_sent"], Errors | None], ...]
+    asked = (("not_sent", not_sent), ("rejected", rejected))
+    for name, errors in asked:
+        try:
+            if errors is not None and _matches(errors, exc):
+                return name, ""
+        except Exception as broken:  # noqa: BLE001 (whatever a user's predicate raises means that it cannot tell)
+            return "", f"{name}= raised {type(broken).__name__}: {message_of(broken)}"
+    return "", ""
+
+
+def _matches(errors: Errors, exc: BaseException) -> bool:
+    if isinstance(errors, (type, tuple)):
+        return isinstance(exc, errors)
+    found: object = errors(exc)
+    if inspect.isawaitable(found):
+        # A coroutine is true whatever it would have answered.
+        if inspect.iscoroutine(found):
+            found.close()
+        raise TypeError("a predicate over errors must be a plain function, not a coroutine function")
+    return bool(found)
+
+
+# ---- as the guard records it -----------------------------------------------------------------------------------------
+
+
+def returned(value: object, parameters: Parameters) -> kept.Returned:
+    """The outcome of a body that came back.
+
+    A value that cannot be stored takes nothing back: the effect has happened, and the record says so.
+
+    Arguments:
+        value: what the body returned.
+        parameters: of the tool; they know how its result is stored.
+
+    Source: case C34.
+    """
+    try:
+        return kept.Returned(value=values.dump(value, parameters.result, path="result"))
+    except NotStorable as error:
+        return kept.Returned(value=b"null", unstorable=error.message)
+    except Exception as error:  # noqa: BLE001 (a codec of a user may raise anything)
+        return kept.Returned(value=b"null", unstorable=f"{type(error).__name__}: {message_of(error)}")
+
+
+def judged(exc: BaseException, spec: ToolSpec, effect_class: EffectClass) -> kept.Outcome | None:
+    """The outcome of a body that raised, as recorded; None is *maybe*.
+
+    Arguments:
+        exc: as the body raised it.
+        spec: the tool's declaration.
+        effect_class: the class in force.
+    """
+    ending = judge(
+        exc, effect_class=effect_class, rejected=spec.rejected, not_sent=spec.not_sent, exchanges=spec.exchanges
+    )
+    match ending:
+        case RejectedBy():
+            return kept.RejectedOutcome(error=ending.error, all_sends=ending.all_sends)
+        case Unsent():
+            return kept.NotSentOutcome(error=ending.error)
+        case Failed():
+            return kept.FailedRead(error=ending.error)
+        case Maybe():
+            return None
+
+
+def is_cancelled(exc: BaseException) -> bool:
+    """Whether a body ended because it was cancelled, alone or in a group of its own."""
+    if isinstance(exc, BaseExceptionGroup):
+        return exc.subgroup(asyncio.CancelledError) is not None
+    return isinstance(exc, asyncio.CancelledError)
+
+
+def leaves_open(ended: kept.Outcome, intent: IntentView) -> bool:
+    """Whether the answer to the last send leaves the intent open, because an earlier send is unknown.
+
+    Source: design protocol.md, section 3 ("`Rejected` and `NotSent` speak for one send").
+    """
+    earlier_unknown = any(send.outcome is None for send in intent.sends[:-1])
+    match ended:
+        case kept.Returned() | kept.FailedRead():
+            return False
+        case kept.RejectedOutcome():
+            return earlier_unknown and not ended.all_sends
+        case kept.NotSentOutcome():
+            return earlier_unknown
+
+
+# ---- what the workflow is told while the process lives --------------------------------------------------------------
+
+
+def kind_of(ending: Raised) -> Kind:
+    """What a workflow is told of an ending, as `rebuild` takes it; a maybe only where it asked to be told."""
+    match ending:
+        case RejectedBy():
+            return "rejected"
+        case Unsent():
+            return "not_sent"
+        case Failed():
+            return "failed"
+        case Maybe():
+            return "indeterminate"
+
+
+def same_live(exc: BaseException, ending: Raised | None = None, *, intent_id: str = "") -> Exception:
+    """The exception that a replay will raise, now, with the original as its `__cause__`.
+
+    Arguments:
+        exc: the original.
+        ending: how it was judged; None for an error of a step or workflow body, which is nothing but a failure.
+        intent_id: of the effect, where the workflow is told of an unknown.
+
+    Source: design protocol.md, section 3 ("Live and replay hand out the same thing").
+    """
+    kind: Kind = "failed" if ending is None else kind_of(ending)
+    record = record_of(exc) if ending is None else ending.error
+    told = rebuild(kind, record, intent_id=intent_id)
+    told.__cause__ = exc
+    return told

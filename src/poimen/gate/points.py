@@ -1,0 +1,62 @@
+"""Named points at which a process can be made to die, for proofs of what a crash leaves.
+
+They do nothing unless the environment variable `POIMEN_CRASH` is set when the process starts:
+`POINT`, `POINT:TOOL` or `POINT:TOOL:N` (the N-th time the point is reached, from 1). The death is a
+real SIGKILL of the own process: no destructor runs, no buffer is flushed. This module must never
+raise and never catch; it keeps the invariant that a point that is off costs one test of a flag.
+
+Source: requirement write-ahead-intent, "Harness"; design proof.md, P1.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Final
+
+POINTS: Final = {
+    "admitted": "the run's admission is durable, nothing has run",
+    "pending": "the intent is Pending and durable (window A opens)",
+    "dispatched": "the intent is Dispatched and durable, the call has not begun (window B opens)",
+    "in_call": "the tool's body has been entered",
+    "called": "the call has come back, its outcome is not recorded",
+    "committed": "the outcome is durable",
+    "classified": "recovery has recorded what the crash left, nothing is done about it yet",
+    "decided": "a decision is durable",
+}
+
+_armed: list[str] = []
+_seen: dict[str, int] = {}
+
+
+def arm(spec: str) -> None:
+    """Switch a point on for this process, or all off with an empty text.
+
+    Arguments:
+        spec: `POINT[:TOOL[:N]]`.
+
+    Raises:
+        ValueError: no such point.
+    """
+    _armed.clear()
+    _seen.clear()
+    if not spec:
+        return
+    point, _, rest = spec.partition(":")
+    tool, _, nth = rest.partition(":")
+    if point not in POINTS:
+        known = ", ".join(POINTS)
+        raise ValueError(f"{point!r} is not a crash point; there are: {known}")
+    _armed.extend((point, tool, nth or "1"))
+
+
+def reach(point: str, tool: str = "") -> None:
+    """Die here if this point is armed."""
+    if not _armed or _armed[0] != point or (_armed[1] and _armed[1] != tool):
+        return
+    _seen[point] = _seen.get(point, 0) + 1
+    if _seen[point] == int(_armed[2]):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+arm(os.environ.get("POIMEN_CRASH", ""))

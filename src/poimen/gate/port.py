@@ -1,0 +1,122 @@
+"""What a guard needs of the run that it works for, and how an effect can end.
+
+Here so that the guard and the ladder read the same words. This module must never know how a run is
+driven; it keeps the invariant that *maybe* has exactly one way to end: `Unknown`.
+
+Source: design protocol.md, section 3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
+    from poimen.declare.calling import Caller
+    from poimen.kernel.events import Event
+    from poimen.kernel.intent import IntentDispatched, LateOutcome, Outcome
+    from poimen.kernel.views import IntentView, RequestView
+
+Key: TypeAlias = tuple[str, int, int]
+"""An intent inside its branch: step, attempt, ordinal."""
+
+ProbeSays: TypeAlias = Literal["landed", "absent", "unknown"]
+
+
+class Refused(Exception):  # noqa: N818 (not an error: an answer of the log)
+    """The log refused a Dispatched: something that was not folded lies below it. Look again."""
+
+
+class Port(Protocol):
+    """What a guard needs of the run that it works for."""
+
+    threads: ThreadPoolExecutor
+
+    async def append(self, *events: Event) -> None:
+        """Append under the run's epoch; durable when it returns. Raises Fenced, CommitUnknown."""
+        ...
+
+    async def dispatch(self, event: IntentDispatched) -> None:
+        """Append a Dispatched. Raises Refused when there is something to look at first."""
+        ...
+
+    def late(self, event: LateOutcome) -> None:
+        """Append as an outsider, whoever holds the run now."""
+        ...
+
+    def intent(self, key: Key) -> IntentView:
+        """What is known of the intent (step, attempt, ordinal)."""
+        ...
+
+    def request(self, request_id: str) -> RequestView:
+        """What is known of the request id over all attempts and branches."""
+        ...
+
+    def closing(self, key: Key, outcome: Outcome) -> tuple[Event, ...]:
+        """Records that end the attempt with this outcome, for the same transaction."""
+        ...
+
+    def caller(self, key: Key, request_id: str, *, probing: bool) -> Caller:
+        """What stands behind poimen calls made in the body."""
+        ...
+
+    def stopping(self) -> str:
+        """Why nothing may be dispatched any more in this run; empty while it may."""
+        ...
+
+    def lease_left_s(self) -> float:
+        """Seconds until this worker's right to send ends, the margin taken off."""
+        ...
+
+    @property
+    def epoch(self) -> int:
+        """The epoch under which this guard works."""
+        ...
+
+    @property
+    def lease_taken_at(self) -> int:
+        """When the lease was taken, microseconds since the Unix epoch."""
+        ...
+
+    @property
+    def latest_at(self) -> int:
+        """The largest time in any record of the run."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """The outcome is recorded."""
+
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Landed:
+    """It is known to have happened by a probe, an operator or a late outcome."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stopped:
+    """Nothing was sent in this attempt that is not answered; the effect was called off."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dropped:
+    """A READ was given up. `why` is `timeout` or `cancel`."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unknown:
+    """It may have happened, and no machine may do more about it. `why`: the rule, `cancel`."""
+
+    why: str
+
+
+Closed: TypeAlias = Known | Landed | Stopped | Dropped | Unknown

@@ -1,0 +1,289 @@
+"""The closed union of facts that a log can hold.
+
+Past tense, one class each, plain data. A record is an event with its LSN as stored; `log.codec`
+gives each class a stable tag and version. This module must never know about bytes on disk, clocks
+or I/O; it keeps the invariant that everything a run ever knew is in one of these classes.
+
+Bodies that users brought (arguments, results) are `Payload`: canonical JSON as bytes, or a `BlobRef`
+to where it lies. Times are microseconds since the Unix epoch, UTC.
+
+Source: design protocol.md, sections 2 to 6; storage.md, "Durability".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal, TypeAlias, get_args
+
+from poimen.kernel.intent import ErrorRecord, IntentEvent, Payload
+
+# ---- the run and its branch ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunAdmitted:
+    """The run exists. `nonce` is random and goes into every request id."""
+
+    workflow: str
+    version: str
+    code: str
+    args: Payload
+    args_digest: str
+    nonce: str
+    by: str
+    on_indeterminate: Literal["wait", "raise"] = "wait"
+    deadline_at: int | None = None
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BranchStarted:
+    """A worker drives the branch for the first time."""
+
+    epoch: int
+    worker: str
+    code: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BranchResumed:
+    """A worker drives the branch again: after a crash, a lost lease, or a wait."""
+
+    epoch: int
+    worker: str
+    code: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """One reason for a wait: who must act, about what, and what there is to know."""
+
+    reason: Literal["operator", "code", "budget", "human", "timer", "dependency"]
+    about: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BranchWaiting:
+    """Nothing can move by itself. `code` is the digest of the code that was running."""
+
+    reasons: tuple[Waiting, ...]
+    code: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CancelRequested:
+    """Somebody wants the run to stop. Nothing new is dispatched from here on."""
+
+    by: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CancelDelivered:
+    """The driver has handed the cancellation to the workflow at this place of the order."""
+
+    requested_lsn: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeRequested:
+    """An operator wants a waiting run to be tried again as it is."""
+
+    by: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BranchVerifying:
+    """The body has ended and every step is terminal; this record's LSN is the snapshot LSN."""
+
+    value: Payload | None
+    error: ErrorRecord | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BranchEnded:
+    """The branch is terminal. `unresolved` counts intents left Dispatched without an outcome."""
+
+    state: Literal["SUCCEEDED", "FAILED", "REJECTED", "CANCELLED", "TIMED_OUT"]
+    cause: str
+    unresolved: int = 0
+
+
+# ---- steps and attempts --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptStarted:
+    """Attempt `attempt` (from 1) of a step runs. `seq` is the step's place in the order of calls."""
+
+    step: str
+    attempt: int
+    seq: int
+    kind: Literal["tool", "model", "step"]
+    name: str
+    version: str
+    args: Payload
+    args_digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptResumed:
+    """A live attempt goes on under another epoch: its code runs again."""
+
+    step: str
+    attempt: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptSucceeded:
+    """The attempt came back. Without `value`, the value is the outcome of its effect `ordinal`."""
+
+    step: str
+    attempt: int
+    value: Payload | None = None
+    ordinal: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptFailed:
+    """The attempt raised. With `retry_at`, the next attempt is pending until then."""
+
+    step: str
+    attempt: int
+    error: ErrorRecord
+    retry_at: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptTimedOut:
+    """The attempt's deadline passed with nothing unresolved behind it."""
+
+    step: str
+    attempt: int
+    error: ErrorRecord
+    retry_at: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptIndeterminate:
+    """The attempt ended with an effect unknown. `told`: the workflow was given IndeterminateOutcome."""
+
+    step: str
+    attempt: int
+    cause: Literal["left_unresolved", "cancel", "deadline"]
+    unknown: tuple[int, ...]
+    told: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptCancelled:
+    """The attempt was stopped by decision with nothing unresolved behind it."""
+
+    step: str
+    attempt: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepComputed:
+    """An effect-free step that succeeded at once: its start and end in one record."""
+
+    step: str
+    seq: int
+    kind: Literal["tool", "model", "step"]
+    name: str
+    version: str
+    args: Payload
+    args_digest: str
+    value: Payload
+    started_at: int
+
+
+# ---- decisions, time, storage --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionRecorded:
+    """A decision, durable before its maker goes on. `seq` is -1 inside a step."""
+
+    id: str
+    value: Payload
+    value_digest: str
+    step: str
+    attempt: int
+    seq: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionSettled:
+    """The decision is no longer owed. `rejected`: it was closed without being carried out."""
+
+    id: str
+    by: str
+    why: str
+    rejected: bool = False
+    seq: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimerFired:
+    """The `n`-th timer (from 0) of the workflow (`step` empty) or of an attempt fired at this place of the order."""
+
+    step: str
+    attempt: int
+    n: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppendSettled:
+    """Records whose commit had failed were looked for at the next opening, and found or not."""
+
+    record_ids: tuple[str, ...]
+    found: bool
+
+
+AttemptEvent: TypeAlias = (
+    AttemptStarted
+    | AttemptResumed
+    | AttemptSucceeded
+    | AttemptFailed
+    | AttemptTimedOut
+    | AttemptIndeterminate
+    | AttemptCancelled
+    | StepComputed
+)
+BranchEvent: TypeAlias = (
+    RunAdmitted
+    | BranchStarted
+    | BranchResumed
+    | BranchWaiting
+    | CancelRequested
+    | CancelDelivered
+    | ResumeRequested
+    | BranchVerifying
+    | BranchEnded
+)
+OtherEvent: TypeAlias = DecisionRecorded | DecisionSettled | TimerFired | AppendSettled
+Event: TypeAlias = IntentEvent | AttemptEvent | BranchEvent | OtherEvent
+
+EVENTUAL: Final[frozenset[type]] = frozenset({AttemptStarted, AttemptSucceeded, AttemptFailed, StepComputed})
+"""Events whose loss could not change what the world, another run, a waiter or a follower has seen.
+
+Losing one only runs code again whose effects are inherited. Every other event is Immediate.
+"""
+
+
+def subject(event: Event) -> str:
+    """What an event is about; an outsider's `expect` refers to it."""
+    if isinstance(event, get_args(IntentEvent)):
+        return f"intent:{event.step}/{event.attempt}/{event.ordinal}"
+    if isinstance(event, DecisionRecorded | DecisionSettled):
+        return f"decision:{event.id}"
+    if isinstance(event, get_args(AttemptEvent)):
+        return f"step:{event.step}"
+    return "branch"

@@ -1,0 +1,410 @@
+"""From records to what is known: one pure function, applied record by record.
+
+The fold of a prefix of the log is the state at that LSN; folding on from there or from nothing gives
+the same. This module must never know about I/O or clocks; it keeps the invariants I3 (LSNs without
+gap), I5 (nothing leaves a terminal state) and I10 (one request id, one tool, one args digest) by
+refusing a record that breaks them.
+
+Source: design protocol.md, sections 1 to 5 and 8.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from poimen.kernel import branch as b
+from poimen.kernel.attempt import (
+    Admitted,
+    AttemptState,
+    CancelRequested,
+    Cause,
+    Completed,
+    Errored,
+    LeftUnresolved,
+    StepDeadlinePassed,
+    transition,
+)
+from poimen.kernel.effect_class import EffectClass
+from poimen.kernel.errors import invariant
+from poimen.kernel.events import (
+    AppendSettled,
+    AttemptCancelled,
+    AttemptFailed,
+    AttemptIndeterminate,
+    AttemptResumed,
+    AttemptStarted,
+    AttemptSucceeded,
+    AttemptTimedOut,
+    BranchEnded,
+    BranchResumed,
+    BranchStarted,
+    BranchVerifying,
+    BranchWaiting,
+    CancelDelivered,
+    DecisionRecorded,
+    DecisionSettled,
+    ResumeRequested,
+    RunAdmitted,
+    StepComputed,
+    TimerFired,
+)
+from poimen.kernel.events import CancelRequested as RunCancelRequested
+from poimen.kernel.ids import TRUNK, BranchId, IntentId, RunId, StepKey
+from poimen.kernel.intent import (
+    IntentClaimed,
+    IntentClassified,
+    IntentCommitted,
+    IntentDemoted,
+    IntentDispatched,
+    IntentPending,
+    IntentProbed,
+    IntentResolved,
+    LateOutcome,
+    ReadDropped,
+    Resolution,
+    Returned,
+    RuleApplied,
+    SendAnswered,
+    did_nothing,
+)
+from poimen.kernel.views import (
+    AttemptView,
+    BranchView,
+    DecisionView,
+    IntentView,
+    RequestView,
+    RunView,
+    SendView,
+    StepView,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from poimen.kernel.events import Event
+    from poimen.kernel.intent import IntentEvent
+
+
+def fold(run: str, records: Iterable[tuple[int, int, str, Event, int]]) -> RunView:
+    """Fold the records of a run, `(lsn, at, branch, event, epoch)` in LSN order from 1."""
+    view = RunView(run=run)
+    for lsn, at, branch, event, epoch in records:
+        apply(view, lsn=lsn, at=at, branch=branch, event=event, epoch=epoch)
+    return view
+
+
+def apply(view: RunView, *, lsn: int, at: int, branch: str, event: Event, epoch: int) -> None:  # noqa: C901, PLR0912
+    """Fold one more record into the view.
+
+    Arguments:
+        view: what is known below `lsn`.
+        lsn: the record's LSN, one above the view's.
+        at: when it was written, microseconds since the Unix epoch.
+        branch: its branch.
+        event: what it says.
+        epoch: the driver's epoch, 0 for an outsider.
+
+    Raises:
+        InvariantViolated: when the record cannot follow what is known.
+        IllegalTransition: when it would move a state where the table has no arm.
+    """
+    invariant(lsn == view.lsn + 1, "the LSNs of a run have no gap", run=view.run, lsn=lsn, after=view.lsn)
+    view.lsn = lsn
+    view.latest_at = max(view.latest_at, at)
+    if not epoch:
+        view.outsider_lsn = lsn
+    if isinstance(event, RunAdmitted):
+        invariant(lsn == 1, "a run is admitted by its first record", run=view.run, lsn=lsn)
+        view.admitted, view.admitted_at = event, at
+        view.branches[branch] = BranchView(id=BranchId(branch), state=b.BranchState.PENDING)
+        return
+    line = view.branches.get(branch)
+    if line is None:
+        invariant(isinstance(event, AppendSettled), "a record belongs to a branch that exists", run=view.run, lsn=lsn)
+        return
+    match event:
+        case AttemptStarted() | StepComputed():
+            _started(line, event, lsn, at)
+        case AttemptResumed():
+            line.steps[event.step].attempts[event.attempt - 1].resumes += 1
+        case AttemptSucceeded() | AttemptFailed() | AttemptTimedOut() | AttemptIndeterminate() | AttemptCancelled():
+            _ended(line, event, lsn, at)
+        case (
+            IntentPending()
+            | IntentDispatched()
+            | IntentCommitted()
+            | SendAnswered()
+            | IntentClassified()
+            | IntentProbed()
+            | IntentDemoted()
+            | RuleApplied()
+            | IntentResolved()
+            | IntentClaimed()
+            | LateOutcome()
+            | ReadDropped()
+        ):
+            _intent(view, line, event, lsn, at)
+            if epoch and isinstance(event, TELLING):
+                _told(line, event, lsn)
+        case BranchStarted() | BranchResumed() | BranchWaiting() | BranchVerifying() | BranchEnded():
+            _branch(line, event)
+        case RunCancelRequested():
+            if not line.cancel_lsn:
+                line.cancel_lsn, line.cancel_by, line.cancel_why = lsn, event.by, event.why
+        case CancelDelivered():
+            line.cancel_delivered = True
+        case ResumeRequested():
+            line.resume_lsn = lsn
+            line.resumes = 0
+            for step in line.steps.values():
+                step.last.resumes = 0
+        case DecisionRecorded():
+            line.decisions[event.id] = DecisionView(
+                id=event.id,
+                value=event.value,
+                value_digest=event.value_digest,
+                lsn=lsn,
+                at=at,
+                step=event.step,
+                seq=event.seq,
+            )
+        case DecisionSettled():
+            _settle(line, event.id, "rejected" if event.rejected else "settled")
+        case TimerFired():
+            line.resumes = 0
+        case AppendSettled():
+            pass
+
+
+TELLING = (IntentCommitted, IntentResolved, ReadDropped, RuleApplied)
+OUTSIDE_RULES = frozenset({"closed-from-outside", "called-off"})
+"""Rules whose record is the place at which an effect's end is handed over to the code."""
+
+
+def _told(line: BranchView, event: IntentCommitted | IntentResolved | ReadDropped | RuleApplied, lsn: int) -> None:
+    if not isinstance(event, RuleApplied) or event.rule in OUTSIDE_RULES:
+        line.steps[event.step].attempts[event.attempt - 1].intents[event.ordinal].told_lsn = lsn
+
+
+def _settle(line: BranchView, decision: str, how: str) -> None:
+    known = line.decisions.get(decision)
+    if known is not None and not known.settled:
+        line.decisions[decision] = replace(known, settled=how)
+
+
+def _started(line: BranchView, event: AttemptStarted | StepComputed, lsn: int, at: int) -> None:
+    step = line.steps.get(event.step)
+    line.resumes = 0
+    if step is None:
+        step = line.steps[event.step] = StepView(
+            key=event.step,
+            seq=event.seq,
+            kind=event.kind,
+            name=event.name,
+            version=event.version,
+            args=event.args,
+            args_digest=event.args_digest,
+        )
+    number = event.attempt if isinstance(event, AttemptStarted) else 1
+    if number > len(step.attempts):
+        step.attempts.append(AttemptView(no=number))
+    invariant(number == len(step.attempts), "attempts are numbered without a gap", step=event.step, attempt=number)
+    attempt = step.last
+    attempt.state = transition(attempt.state, Admitted())
+    attempt.started_lsn, attempt.started_at = lsn, at
+    if isinstance(event, StepComputed):
+        attempt.started_at = event.started_at
+        attempt.state = transition(attempt.state, Completed())
+        attempt.value, attempt.ended_lsn, attempt.ended_at = event.value, lsn, at
+
+
+def _ended(
+    line: BranchView,
+    event: AttemptSucceeded | AttemptFailed | AttemptTimedOut | AttemptIndeterminate | AttemptCancelled,
+    lsn: int,
+    at: int,
+) -> None:
+    step = line.steps[event.step]
+    attempt = step.attempts[event.attempt - 1]
+    open_intents = bool(attempt.unknown())
+    cause: Cause
+    match event:
+        case AttemptSucceeded():
+            cause = Completed()
+            attempt.value = event.value
+            if event.value is None and event.ordinal is not None:
+                attempt.value = step.effects(event.attempt)[event.ordinal].value
+        case AttemptFailed():
+            cause = Errored()
+            attempt.error = event.error
+        case AttemptTimedOut():
+            cause = StepDeadlinePassed(intent_dispatched=open_intents)
+            attempt.error = event.error
+        case AttemptIndeterminate():
+            cause = _unknown_cause(event)
+            attempt.told, attempt.unknown_ordinals = event.told, event.unknown
+        case AttemptCancelled():
+            cause = CancelRequested(intent_dispatched=open_intents)
+            attempt.cause = event.why
+    attempt.state = transition(attempt.state, cause)
+    attempt.ended_lsn, attempt.ended_at = lsn, at
+    line.resumes = 0
+    expected = {
+        AttemptTimedOut: AttemptState.TIMED_OUT,
+        AttemptIndeterminate: AttemptState.INDETERMINATE,
+        AttemptCancelled: AttemptState.CANCELLED,
+    }.get(type(event), attempt.state)
+    invariant(attempt.state is expected, "a record ends its attempt as the table says", step=event.step, lsn=lsn)
+    if isinstance(event, AttemptFailed | AttemptTimedOut) and event.retry_at is not None:
+        step.attempts.append(AttemptView(no=event.attempt + 1, not_before=event.retry_at))
+
+
+def _unknown_cause(event: AttemptIndeterminate) -> Cause:
+    match event.cause:
+        case "left_unresolved":
+            return LeftUnresolved()
+        case "cancel":
+            return CancelRequested(intent_dispatched=True)
+        case "deadline":
+            return StepDeadlinePassed(intent_dispatched=True)
+
+
+def _intent(view: RunView, line: BranchView, event: IntentEvent, lsn: int, at: int) -> None:  # noqa: C901
+    attempt = line.steps[event.step].attempts[event.attempt - 1]
+    if isinstance(event, IntentPending):
+        attempt.resumes = line.resumes = 0
+        _pending(view, line, attempt, event, lsn, at)
+        return
+    intent = attempt.intents[event.ordinal]
+    intent.last_lsn = lsn
+    match event:
+        case IntentDispatched():
+            attempt.resumes = line.resumes = 0
+            invariant(event.send == len(intent.sends) + 1, "sends are numbered without a gap", intent=str(intent.id))
+            invariant(intent.outcome is None and intent.resolution is None, "nothing is sent after its outcome", lsn=lsn)
+            intent.sends.append(SendView(send=event.send, lsn=lsn, at=at))
+            request = view.requests[intent.pending.request_id]
+            request.first_dispatched_at = request.first_dispatched_at or at
+            request.sends += 1
+        case IntentCommitted() | SendAnswered():
+            attempt.resumes = line.resumes = 0
+            intent.sends[event.send - 1].outcome = event.outcome
+            if isinstance(event, IntentCommitted):
+                invariant(intent.outcome is None, "one outcome per intent", intent=str(intent.id), lsn=lsn)
+                intent.outcome = event.outcome
+                if intent.pending.decision and not did_nothing(event.outcome):
+                    _settle(line, intent.pending.decision, "carried out")
+        case IntentClassified():
+            intent.classification, intent.classified_send = event.classification, event.send
+        case IntentProbed():
+            intent.probes.append((lsn, event))
+        case IntentDemoted():
+            intent.demoted_to = event.to
+        case IntentResolved():
+            intent.resolution = event
+            if intent.pending.decision and event.to is Resolution.LANDED:
+                _settle(line, intent.pending.decision, "carried out")
+        case LateOutcome():
+            _late(intent, event)
+        case IntentClaimed():
+            intent.claimed_by = event.by
+        case ReadDropped():
+            intent.dropped = True
+        case RuleApplied():
+            pass
+
+
+def _pending(view: RunView, line: BranchView, attempt: AttemptView, event: IntentPending, lsn: int, at: int) -> None:
+    intent = IntentView(
+        id=IntentId(
+            run=RunId(view.run),
+            branch=line.id,
+            step=StepKey(event.step),
+            attempt=event.attempt,
+            ordinal=event.ordinal,
+        ),
+        pending=event,
+        pending_lsn=lsn,
+        pending_at=at,
+        last_lsn=lsn,
+    )
+    attempt.intents[event.ordinal] = intent
+    known = view.requests.get(event.request_id)
+    if known is None or not known.first_dispatched_at:
+        view.requests[event.request_id] = RequestView(tool=event.tool, args_digest=event.args_digest)
+    else:
+        same = known.tool == event.tool and known.args_digest == event.args_digest
+        invariant(
+            same or event.terms.effect_class is EffectClass.READ,
+            "one request id is one tool and one args digest",
+            request_id=event.request_id,
+            lsn=lsn,
+        )
+    view.generations.setdefault((event.step, event.ordinal, event.tool), []).append(intent)
+
+
+def _late(intent: IntentView, event: LateOutcome) -> None:
+    intent.late.append(event.outcome)
+    if not intent.open:
+        return
+    intent.sends[event.send - 1].outcome = event.outcome
+    if not isinstance(event.outcome, Returned) and any(s.outcome is None for s in intent.sends):
+        return
+    landed = isinstance(event.outcome, Returned)
+    intent.resolution = IntentResolved(
+        step=event.step,
+        attempt=event.attempt,
+        ordinal=event.ordinal,
+        to=Resolution.LANDED if landed else Resolution.NOT_LANDED,
+        rule="late_outcome",
+        by="late",
+        why="the call came back after it had been given up",
+        value=event.outcome.value if isinstance(event.outcome, Returned) else None,
+    )
+
+
+def _branch(
+    line: BranchView, event: BranchStarted | BranchResumed | BranchWaiting | BranchVerifying | BranchEnded
+) -> None:
+    match event:
+        case BranchStarted():
+            line.state = b.branch_transition(line.state, b.Started())
+            line.code = event.code
+        case BranchResumed():
+            if line.state is b.BranchState.WAITING:
+                line.state = b.branch_transition(line.state, b.Woken())
+                line.waiting = ()
+            if event.why == "recovered":
+                line.resumes += 1
+            line.code = event.code
+        case BranchWaiting():
+            line.state = b.branch_transition(line.state, b.Parked())
+            line.waiting, line.waiting_code = event.reasons, event.code
+        case BranchVerifying():
+            line.state = b.branch_transition(line.state, b.BodyEnded())
+            line.body = event
+        case BranchEnded():
+            line.state = b.branch_transition(line.state, b.Ended(to=b.BranchState(event.state)))
+            line.ended = event
+            if line.state is b.BranchState.SUCCEEDED:
+                for decision in line.decisions:
+                    _settle(line, decision, "run succeeded")
+
+
+LIVE = frozenset({AttemptState.PENDING, AttemptState.RUNNING})
+
+
+def open_steps(line: BranchView) -> list[StepView]:
+    """Steps whose last attempt has not ended."""
+    return [s for s in line.steps.values() if s.last.state in LIVE]
+
+
+def trunk(view: RunView) -> BranchView:
+    """The newest branch of the run; the run's state is this branch's.
+
+    Raises:
+        InvariantViolated: before the run was admitted.
+    """
+    invariant(bool(view.branches), "the run was admitted", run=view.run)
+    return next(reversed(view.branches.values())) if view.branches else view.branches[TRUNK]

@@ -1,0 +1,129 @@
+"""Names of things: runs, branches, steps, attempts, intents.
+
+Plain text ids with one written form each, so that an id can be read aloud, typed and grepped. This
+module must never know how an id is made: randomness and clocks live in the shell.
+
+Source: design protocol.md, sections 3 and 5.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final, NewType
+
+from poimen.kernel.errors import NotFound, PoimenError
+
+RunId = NewType("RunId", str)
+BranchId = NewType("BranchId", str)
+StepKey = NewType("StepKey", str)
+RequestId = NewType("RequestId", str)
+Digest = NewType("Digest", str)
+
+TRUNK: Final = BranchId("main")
+
+_RUN_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+=-]{0,199}")
+_MAX_KEY: Final = 400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class BranchKey:
+    """One line of history of a run; the trunk is `main`."""
+
+    run: RunId
+    branch: BranchId = TRUNK
+
+    def __str__(self) -> str:
+        return f"{self.run}/{self.branch}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class IntentId:
+    """One effect of one attempt: the `ordinal`-th (from 0) that the attempt made.
+
+    Written `RUN/BRANCH/STEP/ATTEMPT/ORDINAL`. The step may itself contain `/`.
+    """
+
+    run: RunId
+    branch: BranchId
+    step: StepKey
+    attempt: int
+    ordinal: int
+
+    def __str__(self) -> str:
+        return f"{self.run}/{self.branch}/{self.step}/{self.attempt}/{self.ordinal}"
+
+    @property
+    def local(self) -> str:
+        """The id inside its branch: `STEP/ATTEMPT/ORDINAL`."""
+        return f"{self.step}/{self.attempt}/{self.ordinal}"
+
+    @classmethod
+    def parse(cls, text: str) -> IntentId:
+        """Read the written form back.
+
+        Raises:
+            NotFound: when the text is not an intent id.
+        """
+        head, _, rest = text.partition("/")
+        branch, _, rest = rest.partition("/")
+        parts = rest.rsplit("/", 2)
+        if not (head and branch and len(parts) == 3 and parts[1].isdecimal() and parts[2].isdecimal()):  # noqa: PLR2004
+            raise NotFound(
+                f"{text!r} is not the id of an intent",
+                why="an intent id reads RUN/BRANCH/STEP/ATTEMPT/ORDINAL",
+                hint="poimen intents ls",
+            )
+        return cls(
+            run=RunId(head),
+            branch=BranchId(branch),
+            step=StepKey(parts[0]),
+            attempt=int(parts[1]),
+            ordinal=int(parts[2]),
+        )
+
+
+class BadRunId(PoimenError):
+    """A run id has characters that cannot stand in a path, a shell word or an intent id."""
+
+    code = "PO113"
+
+
+def run_id(text: str) -> RunId:
+    """Check a run id given by a user.
+
+    Arguments:
+        text: 1 to 200 characters: letters, digits and `. _ : @ + = -`, the first a letter or a digit.
+
+    Raises:
+        BadRunId: when it is anything else.
+    """
+    if not _RUN_ID.fullmatch(text):
+        raise BadRunId(
+            f"{text!r} cannot be a run id",
+            why="a run id has 1 to 200 letters, digits and . _ : @ + = -, and starts with a letter or a digit",
+            hint="choose an id such as 'order-42'",
+        )
+    return RunId(text)
+
+
+def step_key(name: str, n: int) -> StepKey:
+    """The key of the `n`-th call (from 0) of a step called `name` in its branch."""
+    return StepKey(f"{name}#{n}")
+
+
+def explicit_key(text: str) -> StepKey:
+    """Check a key given by `options(key=...)`.
+
+    Raises:
+        DuplicateKey: when it is empty, too long, has control characters, or contains `#`.
+    """
+    if not text or len(text) > _MAX_KEY or "#" in text or not text.isprintable():
+        from poimen.kernel.errors import DuplicateKey  # noqa: PLC0415
+
+        raise DuplicateKey(
+            f"{text[:60]!r} cannot be a step key",
+            why=f"a key has 1 to {_MAX_KEY} printable characters and no '#', which poimen uses to number calls",
+            hint="choose another key=",
+        )
+    return StepKey(text)

@@ -1,0 +1,294 @@
+"""What can become of one effect: its states, what the world answered, how an unknown is closed.
+
+An intent moves `Pending -> Dispatched -> Committed`, always forward. An outcome belongs to one send;
+a classification says what a crash left; a resolution closes an unknown. This module must never know
+about records or I/O; it keeps the invariant that *maybe* has no value of its own: it is the absence
+of an outcome behind a Dispatched.
+
+Source: requirement write-ahead-intent; design protocol.md, section 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Literal, TypeAlias
+
+from poimen.kernel.effect_class import EffectClass, Terms
+
+Json: TypeAlias = None | bool | int | float | str | list[Any] | dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlobRef:
+    """Names a body by its sha256 (64 hex digits). `size` is in bytes."""
+
+    digest: str
+    size: int
+    media_type: str
+
+
+Payload: TypeAlias = bytes | BlobRef
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorRecord:
+    """What is kept of an exception: the class's name, its text, and its plain fields."""
+
+    type: str
+    message: str
+    fields: Mapping[str, Json] = field(default_factory=dict)
+
+
+# ---- what the world answered ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Returned:
+    """The call came back. `unstorable` says why its value could not be kept (the value is then `null`)."""
+
+    value: Payload
+    unstorable: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RejectedOutcome:
+    """The far side said no: this send (or, with `all_sends`, every send so far) did nothing."""
+
+    error: ErrorRecord
+    all_sends: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotSentOutcome:
+    """Refused before any byte left."""
+
+    error: ErrorRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedRead:
+    """A READ raised; a read leaves nothing unknown behind."""
+
+    error: ErrorRecord
+
+
+Outcome: TypeAlias = Returned | RejectedOutcome | NotSentOutcome | FailedRead
+
+
+class Classification(Enum):
+    """What the last intent record says about an interrupted effect."""
+
+    NEVER_SENT = "never_sent"
+    MAY_HAVE_BEEN_SENT = "may_have_been_sent"
+
+
+class Resolution(Enum):
+    """How an unknown effect was closed."""
+
+    LANDED = "landed"
+    NOT_LANDED = "not_landed"
+    ABANDONED = "abandoned"
+
+
+# ---- the records of an intent -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntentPending:
+    """The claim to perform one effect, with everything recovery will need, frozen now."""
+
+    step: str
+    attempt: int
+    ordinal: int
+    tool: str
+    version: str
+    terms: Terms
+    class_source: str
+    args: Payload | None
+    args_digest: str
+    request_id: str
+    generation: int
+    summary: str
+    decision: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntentDispatched:
+    """From here on the call may have been sent. `send` counts from 1 within the intent."""
+
+    step: str
+    attempt: int
+    ordinal: int
+    send: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntentCommitted:
+    """The outcome of a send, and with it the end of the intent."""
+
+    step: str
+    attempt: int
+    ordinal: int
+    send: int
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendAnswered:
+    """A send was answered while an earlier one is unknown: the intent stays open."""
+
+    step: str
+    attempt: int
+    ordinal: int
+    send: int
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntentClassified:
+    """What recovery found, written before anything is done about it."""
+
+    step: str
+    attempt: int
+    ordinal: int
+    classification: Classification
+    send: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntentProbed:
+    """A probe was asked, beginning at `asked_at`. `value` is there when it said landed."""
+
+    step: str
+    attempt: int
+    ordinal: int
+    answer: Literal["landed", "absent", "unknown"]
+    evidence: str
+    by: str
+    asked_at: int
+    value: Payload | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntentDemoted:
+    """The intent is judged by a stricter class from here on, whatever its Pending says."""
+
+    step: str
+    attempt: int
+    ordinal: int
+    frm: EffectClass
+    to: EffectClass
+    rule: str
+    inputs: Mapping[str, Json]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleApplied:
+    """A choice of the ladder: which rule, from which inputs, with which result."""
+
+    step: str
+    attempt: int
+    ordinal: int
+    rule: str
+    inputs: Mapping[str, Json]
+    result: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntentResolved:
+    """An unknown effect was closed, by rule, late outcome or person."""
+
+    step: str
+    attempt: int
+    ordinal: int
+    to: Resolution
+    rule: str
+    by: str
+    why: str
+    evidence: str = ""
+    value: Payload | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntentClaimed:
+    """A person says: I am looking at this one."""
+
+    step: str
+    attempt: int
+    ordinal: int
+    by: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LateOutcome:
+    """An outcome that came after its attempt was given up or its worker fenced."""
+
+    step: str
+    attempt: int
+    ordinal: int
+    send: int
+    epoch: int
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadDropped:
+    """A READ was given up; nothing is unknown behind it."""
+
+    step: str
+    attempt: int
+    ordinal: int
+    send: int
+    why: str
+
+
+IntentEvent: TypeAlias = (
+    IntentPending
+    | IntentDispatched
+    | IntentCommitted
+    | SendAnswered
+    | IntentClassified
+    | IntentProbed
+    | IntentDemoted
+    | RuleApplied
+    | IntentResolved
+    | IntentClaimed
+    | LateOutcome
+    | ReadDropped
+)
+
+# ---- its state ---------------------------------------------------------------------------------------------
+
+
+class IntentState(Enum):
+    """The three records around an effect. PENDING: never sent. DISPATCHED: may have been sent."""
+
+    PENDING = "pending"
+    DISPATCHED = "dispatched"
+    COMMITTED = "committed"
+
+
+def classify(state: IntentState) -> Classification | None:
+    """What a restart says about an interrupted effect; None when its outcome is recorded.
+
+    Source: requirement write-ahead-intent, "Restart classification".
+    """
+    match state:
+        case IntentState.PENDING:
+            return Classification.NEVER_SENT
+        case IntentState.DISPATCHED:
+            return Classification.MAY_HAVE_BEEN_SENT
+        case IntentState.COMMITTED:
+            return None
+
+
+def did_nothing(outcome: Outcome) -> bool:
+    """Whether the outcome says that this send left no mark on the world."""
+    match outcome:
+        case Returned():
+            return False
+        case RejectedOutcome() | NotSentOutcome() | FailedRead():
+            return True

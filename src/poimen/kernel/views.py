@@ -1,0 +1,315 @@
+"""What the fold knows of a run: its branches, steps, attempts and intents.
+
+The fold owns these objects and is the only one to change them; everybody else reads. This module
+must never know how records are read; it keeps the invariant that a view says nothing that is not in
+a record at or below its LSN.
+
+Source: design protocol.md, sections 3 and 5 ("A new attempt").
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+from poimen.kernel.attempt import TERMINAL, AttemptState
+from poimen.kernel.effect_class import EffectClass
+from poimen.kernel.intent import (
+    Classification,
+    IntentPending,
+    IntentProbed,
+    IntentResolved,
+    IntentState,
+    Outcome,
+    Resolution,
+    Returned,
+    did_nothing,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from poimen.kernel.branch import BranchState
+    from poimen.kernel.events import BranchEnded, BranchVerifying, Payload, RunAdmitted, Waiting
+    from poimen.kernel.ids import BranchId, IntentId
+    from poimen.kernel.intent import ErrorRecord
+
+
+@dataclass(slots=True, kw_only=True)
+class SendView:
+    """One send of an intent; `outcome` is None while it is unknown."""
+
+    send: int
+    lsn: int
+    at: int
+    outcome: Outcome | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class IntentView:
+    """One effect, from its Pending to whatever is known of it.
+
+    `told_lsn` is the driver's record at whose place in the order the code is told of the end; 0 before it.
+    """
+
+    id: IntentId
+    pending: IntentPending
+    pending_lsn: int
+    pending_at: int
+    last_lsn: int
+    told_lsn: int = 0
+    sends: list[SendView] = field(default_factory=list)
+    outcome: Outcome | None = None
+    classification: Classification | None = None
+    classified_send: int = -1
+    resolution: IntentResolved | None = None
+    dropped: bool = False
+    probes: list[tuple[int, IntentProbed]] = field(default_factory=list)
+    demoted_to: EffectClass | None = None
+    claimed_by: str = ""
+    late: list[Outcome] = field(default_factory=list)
+
+    @property
+    def state(self) -> IntentState:
+        """The last of the three records that is there (a resolution closes like an outcome)."""
+        if self.outcome is not None or self.dropped or self.resolution is not None:
+            return IntentState.COMMITTED
+        return IntentState.DISPATCHED if self.sends else IntentState.PENDING
+
+    @property
+    def open(self) -> bool:
+        """Dispatched, and nobody knows what became of it."""
+        return bool(self.sends) and self.state is IntentState.DISPATCHED
+
+    @property
+    def effect_class(self) -> EffectClass:
+        """The class frozen in the Pending."""
+        return self.pending.terms.effect_class
+
+    @property
+    def landed(self) -> bool:
+        """It is known to have happened."""
+        if self.resolution is not None:
+            return self.resolution.to is Resolution.LANDED
+        return isinstance(self.outcome, Returned)
+
+    @property
+    def abandoned(self) -> bool:
+        """An operator closed it without an answer."""
+        return self.resolution is not None and self.resolution.to is Resolution.ABANDONED
+
+    @property
+    def did_nothing(self) -> bool:
+        """Every send of it is known not to have landed (trivially so when there was none)."""
+        if self.resolution is not None:
+            return self.resolution.to is Resolution.NOT_LANDED
+        if self.outcome is not None:
+            return did_nothing(self.outcome)
+        return not self.sends
+
+    @property
+    def value(self) -> Payload:
+        """What it returned, or was said to have returned.
+
+        Only for an intent that has landed.
+        """
+        if self.resolution is not None:
+            return self.resolution.value if self.resolution.value is not None else b"null"
+        return self.outcome.value if isinstance(self.outcome, Returned) else b"null"
+
+    @property
+    def answered(self) -> bool:
+        """There is something to tell the code that made it."""
+        return self.outcome is not None or (self.resolution is not None and not self.did_nothing)
+
+
+@dataclass(slots=True, kw_only=True)
+class AttemptView:
+    """One try at a step. `resumes` counts resumptions since its last own record."""
+
+    no: int
+    state: AttemptState = AttemptState.PENDING
+    started_lsn: int = 0
+    started_at: int = 0
+    ended_lsn: int = 0
+    ended_at: int = 0
+    not_before: int = 0
+    error: ErrorRecord | None = None
+    value: Payload | None = None
+    cause: str = ""
+    told: bool = False
+    unknown_ordinals: tuple[int, ...] = ()
+    resumes: int = 0
+    intents: dict[int, IntentView] = field(default_factory=dict)
+
+    @property
+    def live(self) -> bool:
+        """Neither ended nor waiting to start."""
+        return self.state is AttemptState.RUNNING
+
+    def unknown(self) -> list[IntentView]:
+        """Its intents that are Dispatched and unresolved, READs excepted."""
+        return [i for i in self.intents.values() if i.open and i.effect_class is not EffectClass.READ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToldValue:
+    """The workflow was given a value."""
+
+    value: Payload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToldError:
+    """The workflow was given an error."""
+
+    error: ErrorRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToldCancelled:
+    """The call was cancelled."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToldUnknown:
+    """The workflow was given IndeterminateOutcome about `intent`."""
+
+    intent: str
+
+
+Told: TypeAlias = ToldValue | ToldError | ToldCancelled | ToldUnknown
+
+
+@dataclass(slots=True, kw_only=True)
+class StepView:
+    """A named unit of work in a branch, with all its attempts."""
+
+    key: str
+    seq: int
+    kind: str
+    name: str
+    version: str
+    args: Payload
+    args_digest: str
+    attempts: list[AttemptView] = field(default_factory=list)
+
+    @property
+    def last(self) -> AttemptView:
+        """The newest attempt."""
+        return self.attempts[-1]
+
+    @property
+    def told(self) -> Told | None:
+        """What the workflow was told of this step; None while it is not over."""
+        last = self.last
+        if last.state not in TERMINAL:
+            return None
+        if last.state is AttemptState.SUCCEEDED:
+            return ToldValue(value=last.value if last.value is not None else b"null")
+        if last.state is AttemptState.CANCELLED:
+            return ToldCancelled()
+        if last.state is AttemptState.INDETERMINATE:
+            return ToldUnknown(intent=str(last.intents[last.unknown_ordinals[0]].id)) if last.told else None
+        return ToldError(error=last.error) if last.error is not None else None
+
+    @property
+    def parked(self) -> bool:
+        """Its last attempt ended with an unknown that the workflow was not told of."""
+        return self.last.state is AttemptState.INDETERMINATE and not self.last.told
+
+    def effects(self, attempt: int) -> dict[int, IntentView]:
+        """The effects that attempt `attempt` sees by ordinal: those it inherited, then its own."""
+        seen = self.inherited(attempt)
+        seen.update(self.attempts[attempt - 1].intents)
+        return seen
+
+    def inherited(self, attempt: int) -> dict[int, IntentView]:
+        """What attempt `attempt` takes over from the one before.
+
+        Everything up to the last effect, READ excepted, that returned or was resolved; what is known to have
+        done nothing after a resolution is sent anew and therefore missing.
+        """
+        if attempt <= 1:
+            return {}
+        before = self.effects(attempt - 1)
+        binding = [n for n, i in before.items() if i.effect_class is not EffectClass.READ and (i.landed or i.abandoned)]
+        if not binding:
+            return {}
+        return {n: i for n, i in sorted(before.items()) if n <= max(binding) and i.answered}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionView:
+    """A decision of the branch. `owed` until settled, carried out by a committed effect, or the run succeeds."""
+
+    id: str
+    value: Payload
+    value_digest: str
+    lsn: int
+    at: int
+    step: str
+    seq: int
+    settled: str = ""
+
+    @property
+    def owed(self) -> bool:
+        """Nothing says yet that it was carried out or rejected."""
+        return not self.settled
+
+
+@dataclass(slots=True, kw_only=True)
+class RequestView:
+    """One request id over all attempts and branches. `first_dispatched_at` is 0 before the first send."""
+
+    tool: str
+    args_digest: str
+    first_dispatched_at: int = 0
+    sends: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class BranchView:
+    """One line of history of the run."""
+
+    id: BranchId
+    state: BranchState
+    waiting: tuple[Waiting, ...] = ()
+    waiting_code: str = ""
+    cancel_lsn: int = 0
+    cancel_by: str = ""
+    cancel_why: str = ""
+    cancel_delivered: bool = False
+    resume_lsn: int = 0
+    resumes: int = 0
+    code: str = ""
+    body: BranchVerifying | None = None
+    ended: BranchEnded | None = None
+    steps: dict[str, StepView] = field(default_factory=dict)
+    decisions: dict[str, DecisionView] = field(default_factory=dict)
+
+    def intents(self) -> Iterator[IntentView]:
+        """All intents, in the order of their steps and attempts."""
+        for step in self.steps.values():
+            for attempt in step.attempts:
+                yield from attempt.intents.values()
+
+    def unresolved(self) -> list[IntentView]:
+        """Intents that may have been sent and that nobody has answered, READs excepted."""
+        return [i for i in self.intents() if i.open and i.effect_class is not EffectClass.READ]
+
+
+@dataclass(slots=True, kw_only=True)
+class RunView:
+    """Everything known of a run at `lsn`."""
+
+    run: str
+    lsn: int = 0
+    hash: bytes = b""
+    admitted: RunAdmitted | None = None
+    admitted_at: int = 0
+    latest_at: int = 0
+    outsider_lsn: int = 0
+    branches: dict[str, BranchView] = field(default_factory=dict)
+    requests: dict[str, RequestView] = field(default_factory=dict)
+    generations: dict[tuple[str, int, str], list[IntentView]] = field(default_factory=dict)

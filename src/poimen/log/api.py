@@ -1,0 +1,241 @@
+"""The port of the log: what is appended, what is read, what a backend must keep.
+
+A batch is what one append carries: the records of one run, written together or not at all. A backend
+(`Store`) commits many batches in one transaction with one sync; who may append is checked there,
+inside the transaction. This module must never know about events: it sees tags and bytes. It keeps
+the invariants I2, I3 and I4 of the protocol by stating them; each backend keeps them by doing so.
+
+Source: design storage.md, "The log".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from poimen.kernel.errors import PoimenError
+
+
+class Durability(Enum):
+    """When an append counts as done.
+
+    IMMEDIATE: durable when the ticket is done. EVENTUAL: waits for the next immediate append of the
+    same run and goes into its transaction, or for 100 ms.
+    """
+
+    IMMEDIATE = "immediate"
+    EVENTUAL = "eventual"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewRecord:
+    """One encoded event on its way into the log.
+
+    Arguments:
+        record_id: 32 hex digits made by the writer, unique in the run.
+        branch: the branch that it belongs to.
+        kind: tag and version, such as `intent.dispatched.v1`.
+        subject: what it is about, such as `intent:charge#0/1/0`; `expect` refers to it.
+        body: canonical JSON, UTF-8.
+        at: microseconds since the Unix epoch, UTC, by the writer's clock.
+    """
+
+    record_id: str
+    branch: str
+    kind: str
+    subject: str
+    body: bytes
+    at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """One event as stored. `pos` is the feed position, `epoch` is 0 for outsiders, `hash` is the chain's."""
+
+    run: str
+    lsn: int
+    pos: int
+    branch: str
+    record_id: str
+    kind: str
+    subject: str
+    body: bytes
+    at: int
+    epoch: int
+    hash: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expect:
+    """The LSN of the last record about `subject` that an outsider has seen (0: none)."""
+
+    subject: str
+    lsn: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blob:
+    """A body that is named by its sha256 (64 hex digits)."""
+
+    digest: str
+    media_type: str
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """The records of one append.
+
+    Arguments:
+        run: the run's id.
+        records: at least one.
+        epoch: the driver's fencing epoch; None for an outsider.
+        seen: with an epoch: the LSN of the last outsider's record that the driver has folded; the
+            append is refused if a later one lies in the log. None: do not ask.
+        expect: for outsiders: refused if a later record about the subject lies in the log.
+        state: the state of the run's newest branch after this batch, when the batch changes it.
+        admits: the batch creates the run; refused if the run exists.
+        blobs: bodies that the records name, written in the same transaction.
+        durability: see `Durability`.
+    """
+
+    run: str
+    records: tuple[NewRecord, ...]
+    epoch: int | None = None
+    seen: int | None = None
+    expect: Expect | None = None
+    state: str | None = None
+    admits: bool = False
+    blobs: tuple[Blob, ...] = ()
+    durability: Durability = Durability.IMMEDIATE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Committed:
+    """Where a batch landed: LSNs `first` to `last`, and the chain's hash after it."""
+
+    first: int
+    last: int
+    hash: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """The row of a run: its last LSN and hash, epoch and lease, and the state of its newest branch.
+
+    `outsider_lsn` is the LSN of the last record that was appended without an epoch. `worker` is empty
+    when nobody holds a lease. `lease_until` counts microseconds of the boot clock of `boot_id`.
+    """
+
+    run: str
+    lsn: int
+    hash: bytes
+    epoch: int
+    outsider_lsn: int
+    state: str
+    worker: str
+    lease_until: int
+    boot_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """A time-limited right to drive a run. `until` is in microseconds of this machine's boot clock."""
+
+    run: str
+    worker: str
+    epoch: int
+    until: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damage:
+    """What a check found: `run` and `lsn` where it is known (0: not), and a sentence."""
+
+    run: str
+    lsn: int
+    what: str
+
+
+TERMINAL_STATES = frozenset({"SUCCEEDED", "FAILED", "REJECTED", "CANCELLED", "TIMED_OUT"})
+"""Branch states that nothing leaves; a run in one of them is not scanned for recovery."""
+
+
+class Store(Protocol):
+    """A backend of the log. All calls block; none is safe after a fork.
+
+    Every method raises `StorageFailed` when the database cannot be reached or has failed before, and
+    `Corrupt` when what it reads does not match its hash.
+    """
+
+    def commit(self, batches: Sequence[Batch]) -> list[Committed | PoimenError]:
+        """Write the batches in one transaction, in order, and sync once.
+
+        A refused batch (`Fenced`, `Conflict`, `RunExists`, `NotFound`) takes nothing from its neighbours:
+        its place in the answer holds the error.
+
+        Raises:
+            CommitUnknown: the transaction may or may not be on disk; the store is dead from now on.
+        """
+        ...
+
+    def read(self, run: str, *, after: int = 0, upto: int | None = None) -> list[Record]:
+        """The records of a run with `after < lsn <= upto`, in LSN order."""
+        ...
+
+    def feed(self, after: int = 0, *, limit: int = 1000) -> list[Record]:
+        """Records of all runs with `pos > after`, in feed order."""
+        ...
+
+    def head(self, run: str) -> Head | None:
+        """The run's row, or None when no such run exists."""
+        ...
+
+    def heads(self, *, live: bool = False, prefix: str = "", after: str = "", limit: int = 1000) -> list[Head]:
+        """Rows of runs by id, from the one after `after`; `live`: only those not in a terminal state."""
+        ...
+
+    def claim(self, run: str, *, worker: str, lease_s: float) -> Lease | None:
+        """Take the lease of a run, epoch + 1, durably; None while a live worker holds it."""
+        ...
+
+    def renew(self, leases: Sequence[Lease], *, lease_s: float) -> list[Lease]:
+        """Prolong those of the leases that still hold, in one transaction; the others are missing from the answer."""
+        ...
+
+    def release(self, leases: Sequence[Lease]) -> None:
+        """Give leases back; the epochs stay."""
+        ...
+
+    def blob(self, digest: str) -> bytes | None:
+        """A body written with a batch, checked against its digest; None when there is none."""
+        ...
+
+    def changed(self) -> int:
+        """A number that differs after another process has committed; cheap."""
+        ...
+
+    def worker(self, worker_id: str) -> None:
+        """Declare this process to be a live worker, until `close` or its death."""
+        ...
+
+    def check(self) -> Iterator[Damage]:
+        """Read everything; yield each damage found. Nothing is repaired."""
+        ...
+
+    def rebuild(self) -> int:
+        """Derive the heads anew from the records; the number of rows that had to change."""
+        ...
+
+    def backup(self, to: Path) -> None:
+        """Write a verified copy to a new file, renamed into place when it is whole."""
+        ...
+
+    def close(self) -> None:
+        """Anchor the heads, give back what is held, close."""
+        ...

@@ -1,0 +1,236 @@
+"""Events to bytes and back: canonical JSON, one tag and version per event type.
+
+Keys are sorted, payloads that users brought are embedded as the JSON they are, nothing is pickled.
+An unknown field stays in the stored body, which is never rewritten. This module must never know
+what an event means; it keeps the invariant that decoding what was encoded gives an equal event.
+
+Source: design storage.md, "The log".
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from enum import Enum
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, get_args, get_type_hints
+
+import msgspec
+
+from poimen import clock
+from poimen.kernel import events as e
+from poimen.kernel import intent as i
+from poimen.kernel.errors import Corrupt, invariant
+from poimen.log.api import NewRecord
+from poimen.log.upcast import upcast
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from poimen.log.api import Record
+
+TAGS: Final[dict[str, type]] = {
+    "run.admitted.v1": e.RunAdmitted,
+    "branch.started.v1": e.BranchStarted,
+    "branch.resumed.v1": e.BranchResumed,
+    "branch.waiting.v1": e.BranchWaiting,
+    "branch.verifying.v1": e.BranchVerifying,
+    "branch.ended.v1": e.BranchEnded,
+    "cancel.requested.v1": e.CancelRequested,
+    "cancel.delivered.v1": e.CancelDelivered,
+    "resume.requested.v1": e.ResumeRequested,
+    "attempt.started.v1": e.AttemptStarted,
+    "attempt.resumed.v1": e.AttemptResumed,
+    "attempt.succeeded.v1": e.AttemptSucceeded,
+    "attempt.failed.v1": e.AttemptFailed,
+    "attempt.timed_out.v1": e.AttemptTimedOut,
+    "attempt.indeterminate.v1": e.AttemptIndeterminate,
+    "attempt.cancelled.v1": e.AttemptCancelled,
+    "step.computed.v1": e.StepComputed,
+    "intent.pending.v1": i.IntentPending,
+    "intent.dispatched.v1": i.IntentDispatched,
+    "intent.committed.v1": i.IntentCommitted,
+    "intent.send_answered.v1": i.SendAnswered,
+    "intent.classified.v1": i.IntentClassified,
+    "intent.probed.v1": i.IntentProbed,
+    "intent.demoted.v1": i.IntentDemoted,
+    "intent.rule_applied.v1": i.RuleApplied,
+    "intent.resolved.v1": i.IntentResolved,
+    "intent.claimed.v1": i.IntentClaimed,
+    "intent.late_outcome.v1": i.LateOutcome,
+    "intent.read_dropped.v1": i.ReadDropped,
+    "decision.recorded.v1": e.DecisionRecorded,
+    "decision.settled.v1": e.DecisionSettled,
+    "timer.fired.v1": e.TimerFired,
+    "append.settled.v1": e.AppendSettled,
+}
+"""Stable names of the event types as stored. A name is never given to another shape."""
+
+KINDS: Final[dict[type, str]] = {cls: tag for tag, cls in TAGS.items()}
+
+OUTCOMES: Final[dict[str, type]] = {
+    "returned": i.Returned,
+    "rejected": i.RejectedOutcome,
+    "not_sent": i.NotSentOutcome,
+    "failed": i.FailedRead,
+}
+_OUTCOME_TAGS: Final[dict[type, str]] = {cls: tag for tag, cls in OUTCOMES.items()}
+
+_BLOB: Final = "$blob"
+_encoder: Final = msgspec.json.Encoder(order="sorted")
+_encode: Final[Callable[[Any], bytes]] = _encoder.encode
+_Fields: TypeAlias = tuple[tuple[str, "Callable[[Any], Any] | None"], ...]
+
+
+def _out_payload(value: i.Payload | None) -> Any:
+    if type(value) is bytes:
+        return msgspec.Raw(value)
+    return None if value is None else {_BLOB: value}
+
+
+def _out_outcome(outcome: i.Outcome) -> dict[str, Any]:
+    fields = {name: (out(getattr(outcome, name)) if out else getattr(outcome, name)) for name, out in _outs(type(outcome))}
+    return {"kind": _OUTCOME_TAGS[type(outcome)], **fields}
+
+
+def _is_payload(hint: object) -> bool:
+    return bytes in get_args(hint)
+
+
+def _is_outcome(hint: object) -> bool:
+    return i.Returned in get_args(hint)
+
+
+@cache
+def _outs(cls: type) -> _Fields:
+    """Field names of an event type, each with what must be done to its value before encoding."""
+    hints = get_type_hints(cls)
+    found: list[tuple[str, Callable[[Any], Any] | None]] = []
+    for spec in dataclasses.fields(cls):
+        hint = hints[spec.name]
+        found.append((spec.name, _out_payload if _is_payload(hint) else _out_outcome if _is_outcome(hint) else None))
+    return tuple(found)
+
+
+def encode(event: e.Event) -> bytes:
+    """The canonical JSON of an event's fields."""
+    body = {name: (out(getattr(event, name)) if out else getattr(event, name)) for name, out in _outs(type(event))}
+    return _encode(body)
+
+
+def record(event: e.Event, *, branch: str, at: int | None = None) -> NewRecord:
+    """An event on its way into the log, with an id of its own and the time of writing.
+
+    Arguments:
+        event: what happened.
+        branch: the branch that it belongs to.
+        at: microseconds since the Unix epoch; now when left out.
+    """
+    return NewRecord(
+        record_id=clock.record_id(),
+        branch=branch,
+        kind=KINDS[type(event)],
+        subject=e.subject(event),
+        body=encode(event),
+        at=clock.wall_us() if at is None else at,
+    )
+
+
+# ---- back ------------------------------------------------------------------------------------------------------
+
+
+def _in_payload(raw: msgspec.Raw) -> i.Payload | None:
+    body = bytes(raw)
+    if body.startswith(b'{"$blob":'):
+        return msgspec.json.decode(body, type=dict[str, i.BlobRef])[_BLOB]
+    return body
+
+
+def _in_optional_payload(raw: msgspec.Raw) -> i.Payload | None:
+    body = bytes(raw)
+    return None if body == b"null" else _in_payload(msgspec.Raw(body))
+
+
+def _in_outcome(raw: msgspec.Raw) -> Any:
+    kind = msgspec.json.decode(raw, type=_Kind).kind
+    return _reader(OUTCOMES[kind])(bytes(raw))
+
+
+class _Kind(msgspec.Struct):
+    kind: str
+
+
+@cache
+def _reader(cls: type) -> Callable[[bytes], Any]:
+    """A function that decodes a body into `cls`: a generated struct with raw payloads, then the event."""
+    hints = get_type_hints(cls)
+    shape: list[tuple[str, Any, Any]] = []
+    turns: list[tuple[str, Callable[[Any], Any]]] = []
+    for spec in dataclasses.fields(cls):
+        hint = hints[spec.name]
+        kind: Any = hint
+        default: Any = msgspec.NODEFAULT
+        if spec.default is not dataclasses.MISSING:
+            default = spec.default
+        elif spec.default_factory is not dataclasses.MISSING:
+            default = msgspec.field(default_factory=spec.default_factory)
+        if _is_payload(hint):
+            kind = msgspec.Raw
+            default = msgspec.Raw(b"null") if default is None else default
+            turns.append((spec.name, _in_optional_payload if type(None) in get_args(hint) else _in_payload))
+        elif _is_outcome(hint):
+            kind = msgspec.Raw
+            turns.append((spec.name, _in_outcome))
+        shape.append((spec.name, kind, default))
+    struct = msgspec.defstruct(cls.__name__, shape, kw_only=True)
+    decode = msgspec.json.Decoder(struct).decode
+    names = [spec.name for spec in dataclasses.fields(cls)]
+
+    def read(body: bytes) -> Any:
+        raw = decode(body)
+        fields = {name: getattr(raw, name) for name in names}
+        for name, turn in turns:
+            fields[name] = turn(fields[name])
+        return cls(**fields)
+
+    return read
+
+
+def decode(kind: str, body: bytes) -> e.Event:
+    """The event of a stored body; old versions are brought up to date first.
+
+    Raises:
+        Corrupt: the tag is unknown, or the body does not have the shape of its tag.
+    """
+    kind, body = upcast(kind, body)
+    cls = TAGS.get(kind)
+    if cls is None:
+        raise Corrupt(f"a record has the unknown kind {kind!r}", hint="was it written by a newer poimen?")
+    try:
+        event: e.Event = _reader(cls)(body)
+    except (msgspec.MsgspecError, KeyError, ValueError) as error:
+        raise Corrupt(f"a record of kind {kind!r} cannot be read: {error}") from error
+    return event
+
+
+def event_of(stored: Record) -> e.Event:
+    """The event of a stored record.
+
+    Raises:
+        Corrupt: as `decode`, naming the run and the LSN.
+    """
+    try:
+        return decode(stored.kind, stored.body)
+    except Corrupt as error:
+        raise Corrupt(error.message, where=f"{stored.run} LSN {stored.lsn}", run=stored.run, lsn=stored.lsn) from error
+
+
+def plain(stored: Record) -> dict[str, Any]:
+    """The stored body as plain JSON values, for people and `--json`."""
+    found: dict[str, Any] = msgspec.json.decode(stored.body)
+    return found
+
+
+def canonical(value: object) -> bytes:
+    """Canonical JSON of plain values."""
+    invariant(not isinstance(value, Enum), "only plain values are encoded here")
+    return _encode(value)

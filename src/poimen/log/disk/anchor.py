@@ -1,0 +1,207 @@
+"""The anchor: head hashes in a file of its own, so that a tail that was cut off is seen.
+
+A chain cannot see its own end. The anchor names, for each run, a record that was durable when the line was
+written; it lags behind the log and never leads. It also keeps the log's id and generation, so that an old
+copy put back in the place of a newer log is refused. Each line carries a digest of itself. This module
+must never know how the log is stored. It keeps I2 against cuts.
+
+Source: design storage.md, "The log" (anchors), "SQLite" (restored backups).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import TYPE_CHECKING, Final
+
+from poimen import clock
+from poimen.kernel.errors import Corrupt
+from poimen.log.disk import files
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+_HEADS_A_LINE: Final = 100
+_TAIL_BYTES: Final = 1 << 17
+_COMPACT_ABOVE_BYTES: Final = 1 << 20
+_DIGITS: Final = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """The log as a whole: its id, its generation (grows with each opening for writing), its last feed position."""
+
+    log_id: str
+    generation: int
+    feed: int
+
+
+@dataclass(slots=True, kw_only=True)
+class Anchored:
+    """All that an anchor file says: its last mark, the newest (LSN, hash) of each run, the lines that are damaged."""
+
+    mark: Mark | None = None
+    heads: dict[str, tuple[int, bytes]] = field(default_factory=dict)
+    damaged: list[int] = field(default_factory=list)
+
+    def newer_than(self, mark: Mark | None) -> str:
+        """Say in which way a database that says `mark` of itself (None: it is new) is older; empty when it is not."""
+        if self.mark is None:
+            return ""
+        if mark is None:
+            return "there is no database, or an empty one, beside an anchor that knows records of it"
+        if mark.log_id != self.mark.log_id:
+            return f"the anchor beside it belongs to another log ({self.mark.log_id}, this one is {mark.log_id})"
+        if mark.generation < self.mark.generation:
+            return f"generation {mark.generation} is older than the anchored {self.mark.generation}: a restored backup?"
+        if mark.feed < self.mark.feed:
+            return f"it ends at feed position {mark.feed}, {self.mark.feed} was anchored: its tail is cut off"
+        return ""
+
+
+class Anchor:
+    """The anchor file of one database.
+
+    Arguments:
+        path: where it is, or will be.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def exists(self) -> bool:
+        """Whether anything was ever anchored."""
+        return self._path.exists()
+
+    def mark(self) -> Mark | None:
+        """The last mark, read from the end of the file; damaged lines are passed over."""
+        try:
+            with self._path.open("rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                file.seek(max(0, size - _TAIL_BYTES))
+                lines = file.read().split(b"\n")
+        except FileNotFoundError:
+            return None
+        for line in reversed(lines):
+            entry = _entry(line)
+            if entry is not None:
+                return _mark(entry)
+        return None
+
+    def read(self) -> Anchored:
+        """The whole file. A last line without its end is torn, not damaged: it named nothing yet."""
+        found = Anchored()
+        try:
+            lines = self._path.read_bytes().split(b"\n")
+        except FileNotFoundError:
+            return found
+        for number, line in enumerate(lines[:-1], start=1):
+            entry = _entry(line)
+            if entry is None:
+                if line:
+                    found.damaged.append(number)
+                continue
+            found.mark = _mark(entry)
+            for run, lsn, digest in entry["heads"]:
+                if lsn >= found.heads.get(run, (0, b""))[0]:
+                    found.heads[run] = (lsn, bytes.fromhex(digest))
+        return found
+
+    def note(self, mark: Mark, heads: Mapping[str, tuple[int, bytes]]) -> None:
+        """Append heads that are durable, and sync.
+
+        Arguments:
+            mark: the log as a whole, now.
+            heads: (LSN, hash) by run.
+
+        Raises:
+            OSError: when the file cannot be written.
+        """
+        new = not self._path.exists()
+        fd = files.open_private(self._path, os.O_RDWR | os.O_APPEND)
+        try:
+            size = os.fstat(fd).st_size
+            torn = size > 0 and os.pread(fd, 1, size - 1) != b"\n"
+            files.write_all(fd, (b"\n" if torn else b"") + _lines(mark, heads))
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        if new:
+            files.sync_directory(self._path.parent)
+
+    def compact(self) -> None:
+        """Write a long file anew without what later lines supersede; only while nobody else has the database open.
+
+        Raises:
+            OSError: when the new file cannot be written; the old one stays.
+        """
+        if not self._path.exists() or self._path.stat().st_size <= _COMPACT_ABOVE_BYTES:
+            return
+        found = self.read()
+        if found.mark is None or found.damaged:
+            return
+        anew = _lines(found.mark, found.heads)
+        if 2 * len(anew) > self._path.stat().st_size:
+            return
+        beside = self._path.with_name(f"{self._path.name}.{clock.random_hex(8)}")
+        fd = files.open_private(beside, os.O_RDWR)
+        try:
+            files.write_all(fd, anew)
+            os.fsync(fd)
+            beside.rename(self._path)
+        except OSError:
+            beside.unlink(missing_ok=True)
+            raise
+        finally:
+            os.close(fd)
+        files.sync_directory(self._path.parent)
+
+    def refuse_old(self, mark: Mark | None, db: Path) -> None:
+        """Refuse a database that is older than what was anchored of it.
+
+        Arguments:
+            mark: what the database says; None: it is new.
+            db: its path, for the message.
+
+        Raises:
+            Corrupt: when records that were acknowledged are missing from it.
+        """
+        what = Anchored(mark=self.mark()).newer_than(mark)
+        if not what:
+            return
+        raise Corrupt(
+            f"{db} is an old log: {what}",
+            where=str(db),
+            why="going on would repeat effects whose records are missing, and use their LSNs again",
+            hint=f"poimen db check; put the newest database back, or accept the loss by removing {self._path.name}",
+        )
+
+
+def _lines(mark: Mark, heads: Mapping[str, tuple[int, bytes]]) -> bytes:
+    listed = [[run, lsn, digest.hex()] for run, (lsn, digest) in heads.items()]
+    lines: list[bytes] = []
+    for start in range(0, max(len(listed), 1), _HEADS_A_LINE):
+        entry = {
+            "log": mark.log_id,
+            "generation": mark.generation,
+            "feed": mark.feed,
+            "heads": listed[start : start + _HEADS_A_LINE],
+        }
+        text = json.dumps(entry, sort_keys=True, separators=(",", ":")).encode()
+        lines.append(b"%s %s\n" % (sha256(text).hexdigest()[:_DIGITS].encode(), text))
+    return b"".join(lines)
+
+
+def _entry(line: bytes) -> dict[str, list[tuple[str, int, str]]] | None:
+    digest, _, text = line.partition(b" ")
+    if sha256(text).hexdigest()[:_DIGITS].encode() != digest:
+        return None
+    entry: dict[str, list[tuple[str, int, str]]] = json.loads(text)
+    return entry
+
+
+def _mark(entry: Mapping[str, object]) -> Mark:
+    return Mark(log_id=str(entry["log"]), generation=int(str(entry["generation"])), feed=int(str(entry["feed"])))

@@ -1,0 +1,266 @@
+"""Looking after a log: checking all of it, deriving heads anew, copying it.
+
+Nothing here repairs records. A check reads everything and names each damage; heads can be derived anew
+because they say nothing that the records do not (only an epoch may be ahead of them). This module must never
+write a record. It is how a break of I2 or I3 is seen.
+
+Source: design storage.md, "The log" (log check), "SQLite" (backup); case C16.
+"""
+
+from __future__ import annotations
+
+import os
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Final
+
+import apsw
+
+from poimen import clock
+from poimen.kernel.errors import ConfigurationError, Corrupt, StorageFailed
+from poimen.log import chain
+from poimen.log.api import Damage, Record
+from poimen.log.disk import files
+from poimen.log.disk.connect import SQL, mark_of, translated
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from poimen.log.disk.anchor import Anchored
+    from poimen.log.disk.connect import Reader
+    from poimen.log.disk.handle import Handle
+
+    Rows = Callable[[str, tuple[Any, ...]], list[Any]]
+    StateOf = Callable[[str, list[Record]], str]
+
+_RUNS_A_PAGE: Final = 200
+_RECORDS_A_PAGE: Final = 1000
+_BLOBS_A_PAGE: Final = 20
+_ALL: Final = 1 << 62
+
+
+def check(rows: Rows, anchored: Anchored, db: Path) -> Iterator[Damage]:
+    """Read everything and yield each damage; a log that grows meanwhile is checked up to where it was.
+
+    Arguments:
+        rows: runs one statement and gives all its rows, without holding up a writer.
+        anchored: what was anchored before the check began.
+        db: the database's path, for the messages.
+    """
+    for number in anchored.damaged:
+        yield Damage(run="", lsn=0, what=f"line {number} of the anchor does not match its digest")
+    try:
+        for (verdict,) in rows("PRAGMA quick_check", ()):
+            if verdict != "ok":
+                yield Damage(run="", lsn=0, what=f"SQLite: {verdict}")
+        mark = mark_of(rows)
+        if older := anchored.newer_than(mark):
+            yield Damage(run="", lsn=0, what=f"{db} is an old log: {older}")
+        yield from _check_runs(rows, mark.log_id, anchored.heads)
+        for run, n in rows(SQL["orphans"], ()):
+            yield Damage(run="", lsn=0, what=f"{n} records belong to run number {run}, which has no row")
+        yield from _check_blobs(rows)
+    except (Corrupt, StorageFailed) as error:
+        yield Damage(run="", lsn=0, what=error.message)
+
+
+def _check_runs(rows: Rows, log_id: str, anchored: Mapping[str, tuple[int, bytes]]) -> Iterator[Damage]:
+    missing = set(anchored)
+    last = 0
+    while page := rows(SQL["runs"], (last, _RUNS_A_PAGE)):
+        for number, run_id, *head in page:
+            run = run_id.decode(errors="replace")
+            missing.discard(run)
+            yield from _Run(rows, number, run, log_id).check(head, anchored.get(run))
+        last = page[-1][0]
+    for run in sorted(missing):
+        yield Damage(run=run, lsn=1, what=f"the run is gone; {anchored[run][0]} records of it were anchored")
+
+
+class _Run:
+    """One run on its way through a check.
+
+    Arguments:
+        number: its row.
+        run: its id.
+    """
+
+    def __init__(self, rows: Rows, number: int, run: str, log_id: str) -> None:
+        self._rows = rows
+        self._number = number
+        self._run = run
+        self._prev = chain.first_prev(log_id, run)
+        self._ids: set[str] = set()
+        self._lsn = self._pos = self._outsider = self._epoch = 0
+        self._anchored: bytes | None = None
+
+    def check(self, head: list[Any], anchor: tuple[int, bytes] | None) -> Iterator[Damage]:
+        """Compare the records with each other, with the head as it was read before them, and with the anchor."""
+        lsn, digest, epoch, outsider_lsn = head
+        while page := self._rows(SQL["read_raw"], (self._number, self._lsn, lsn, _RECORDS_A_PAGE)):
+            for row in page:
+                yield from self._check_row(row, anchor[0] if anchor else 0)
+        if self._lsn != lsn:
+            yield self._damage(self._lsn + 1, f"the head says {lsn} records, the log has {self._lsn}")
+        elif self._prev != digest:
+            yield self._damage(lsn, f"the head's hash is not that of record {lsn}")
+        elif outsider_lsn != self._outsider or epoch < self._epoch:
+            what = f"the head (epoch {epoch}, outsider {outsider_lsn}) contradicts the records"
+            yield self._damage(lsn, f"{what} (epoch {self._epoch}, outsider {self._outsider})")
+        now, newest = self._rows(SQL["ends"], (self._number,))[0]
+        if now != (newest or 0):
+            yield self._damage(min(now, newest or 0) + 1, f"the head ends at {now}, the records at {newest or 0}")
+        if anchor is not None and anchor[0] > self._lsn:
+            yield self._damage(self._lsn + 1, f"the tail is cut off: {anchor[0]} was anchored, {self._lsn} is the last")
+        elif anchor is not None and self._anchored != anchor[1]:
+            yield self._damage(anchor[0], f"record {anchor[0]} is not the one that was anchored: written anew")
+
+    def _check_row(self, row: tuple[Any, ...], anchor_lsn: int) -> Iterator[Damage]:
+        lsn, pos, hash_ = row[0], row[1], row[-1]
+        try:
+            record = _record(self._run, row)
+        except (UnicodeDecodeError, AttributeError, TypeError):
+            yield self._damage(lsn, f"record {lsn} holds bytes that no record can hold")
+        else:
+            yield from chain.verify((record,), self._prev, first=self._lsn + 1)
+            if record.record_id in self._ids:
+                yield self._damage(lsn, f"record id {record.record_id} occurs twice")
+            self._ids.add(record.record_id)
+            self._epoch = max(self._epoch, record.epoch)
+            self._outsider = self._outsider if record.epoch else lsn
+        if pos <= self._pos:
+            yield self._damage(lsn, f"record {lsn} lies at feed position {pos}, before the one it follows")
+        if lsn == anchor_lsn:
+            self._anchored = hash_
+        self._lsn, self._pos, self._prev = lsn, pos, hash_
+
+    def _damage(self, lsn: int, what: str) -> Damage:
+        return Damage(run=self._run, lsn=lsn, what=what)
+
+
+def _record(run: str, row: tuple[Any, ...]) -> Record:
+    lsn, pos, branch, record_id, kind, subject, body, at, epoch, hash_ = row
+    return Record(
+        run=run,
+        lsn=lsn,
+        pos=pos,
+        branch=branch.decode(),
+        record_id=record_id.hex(),
+        kind=kind.decode(),
+        subject=subject.decode(),
+        body=body,
+        at=at,
+        epoch=epoch,
+        hash=hash_,
+    )
+
+
+def _check_blobs(rows: Rows) -> Iterator[Damage]:
+    last = 0
+    while page := rows(SQL["blobs"], (last, _BLOBS_A_PAGE)):
+        for _, digest, body in page:
+            if sha256(body).digest() != digest:
+                yield Damage(run="", lsn=0, what=f"blob {digest.hex()} does not match its digest")
+        last = page[-1][0]
+
+
+def rebuild(handle: Handle, state_of: StateOf | None = None) -> int:
+    """Derive each head from its records, one run a transaction; leases are left as they are.
+
+    Arguments:
+        handle: the writing end.
+        state_of: tells the state of a run from its id and records; None: the states stay.
+
+    Returns:
+        The number of heads that had to change.
+
+    Raises:
+        Corrupt: when the chain of a run is broken: heads are not derived from damaged records.
+    """
+    log_id = mark_of(handle.rows).log_id
+    changed = last = 0
+    while page := handle.rows(SQL["runs"], (last, _RUNS_A_PAGE)):
+        last = page[-1][0]
+        for number, run_id, *_ in page:
+            with handle.lock, handle.transaction() as transaction:
+                transaction.wanted = _rebuild(handle, number, run_id.decode(), log_id, state_of)
+                changed += transaction.wanted
+                handle.forget()
+    return changed
+
+
+def _rebuild(handle: Handle, number: int, run: str, log_id: str, state_of: StateOf | None) -> bool:
+    found = handle.execute(SQL["read_raw"], (number, 0, _ALL, _ALL)).fetchall()
+    records = [_record(run, row) for row in found]
+    prev = chain.first_prev(log_id, run)
+    for damage in chain.verify(records, prev):
+        raise Corrupt(damage.what, where=f"{run} LSN {damage.lsn}", run_id=run, lsn=damage.lsn)
+    old = handle.rows(SQL["head"], (run,))[0]
+    lsn, digest = (records[-1].lsn, records[-1].hash) if records else (0, prev)
+    epoch = max([old[3], *(record.epoch for record in records)])
+    outsider_lsn = max([0, *(record.lsn for record in records if not record.epoch)])
+    state = state_of(run, records) if state_of else old[5]
+    if (lsn, digest, epoch, outsider_lsn, state) == tuple(old[1:6]):
+        return False
+    handle.execute(SQL["restore_head"], (lsn, digest, outsider_lsn, epoch, state, number))
+    return True
+
+
+def backup(reader: Reader, anchored: Anchored, to: Path) -> None:
+    """Copy the database to a new file: whole, checked, durable, 0600; it appears under its name at the end.
+
+    Bodies that live in files beside the database are not part of it.
+
+    Arguments:
+        reader: a way in that holds up no writer.
+        anchored: of the original, read before; the copy must reach as far.
+        to: a path where nothing is.
+
+    Raises:
+        ConfigurationError: when something is there.
+        Corrupt: when the copy does not stand the check; it is removed again.
+        StorageFailed: when it cannot be written.
+    """
+    if to.exists():
+        raise ConfigurationError(f"{to} exists", where=str(to), hint="name a new file; nothing is overwritten")
+    beside = to.with_name(f"{to.name}.{clock.random_hex(8)}")
+    try:
+        files.make_directory(to.parent)
+        os.close(files.open_private(beside, os.O_RDWR | os.O_EXCL))
+        copy = apsw.Connection(str(beside), flags=apsw.SQLITE_OPEN_READWRITE)
+        try:
+            reader.using(lambda source: _copy(source, copy))
+            # The copy is one file: without a WAL it can be read from a medium that cannot be written.
+            copy.execute("PRAGMA journal_mode = DELETE").fetchall()
+            for damage in check(lambda sql, values: copy.execute(sql, values).fetchall(), anchored, beside):
+                where = f"{damage.run or to} LSN {damage.lsn}"
+                raise Corrupt(f"the copy does not stand the check: {damage.what}", where=where)
+        finally:
+            copy.close()
+        _publish(beside, to)
+    except (apsw.Error, OSError) as error:
+        raise translated(error, to, "writing a backup") from error
+    finally:
+        for left in (beside, beside.with_name(f"{beside.name}-wal"), beside.with_name(f"{beside.name}-shm")):
+            left.unlink(missing_ok=True)
+
+
+def _copy(source: apsw.Connection, copy: apsw.Connection) -> None:
+    with copy.backup("main", source, "main") as run:
+        run.step(-1)
+
+
+def _publish(beside: Path, to: Path) -> None:
+    fd = os.open(beside, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    try:
+        os.link(beside, to)
+    except FileExistsError:
+        raise ConfigurationError(f"{to} appeared meanwhile", where=str(to), hint="name a new file") from None
+    except OSError:
+        # Some filesystems know no links; there a file that appears just now would be replaced.
+        beside.rename(to)
+    files.sync_directory(to.parent)

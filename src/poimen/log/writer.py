@@ -1,0 +1,166 @@
+"""The door: group commit. One per log; whatever waits goes into one transaction with one sync.
+
+A submission is synchronous and can never be taken back; waiting for it is somebody else's affair:
+the door hands out tickets. Whoever finds the door free commits everything that waits, its own and
+that of others, and then tells each owner. No timer, no artificial delay. This module must never know
+about event loops; it keeps the invariant that no ticket is done before its records are durable, and
+that records of one run land in the order in which they were submitted.
+
+Source: design storage.md, "Group commit" and "Fail-stop".
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from poimen.kernel.errors import CommitUnknown, PoimenError, StorageFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from poimen.log.api import Batch, Committed, Store
+
+
+class Ticket:
+    """The claim to one submitted batch.
+
+    `done` turns true when the batch is durable or was refused; then `committed` or `error` is set.
+    """
+
+    __slots__ = ("batch", "committed", "done", "error", "notify", "owner")
+
+    def __init__(self, batch: Batch, notify: Callable[[Sequence[Ticket]], None] | None, owner: Any) -> None:
+        self.batch = batch
+        self.notify = notify
+        self.owner = owner
+        self.done = False
+        self.committed: Committed | None = None
+        self.error: PoimenError | None = None
+
+    def outcome(self) -> Committed:
+        """Where the batch landed.
+
+        Raises:
+            PoimenError: why it was refused, or `CommitUnknown`.
+        """
+        if self.error is not None:
+            raise self.error
+        if self.committed is None:
+            raise StorageFailed("a ticket was read before its commit", hint="wait for the ticket first")
+        return self.committed
+
+
+class Door:
+    """Takes batches, commits them together.
+
+    Arguments:
+        store: the backend. Its `commit` runs in the thread that calls `flush`.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.commits = 0
+        self._queue: deque[Ticket] = deque()
+        self._turn = threading.Lock()
+        self._committed = threading.Condition()
+        self._dead: PoimenError | None = None
+
+    @property
+    def waiting(self) -> int:
+        """How many batches wait."""
+        return len(self._queue)
+
+    def submit(
+        self, batch: Batch, notify: Callable[[Sequence[Ticket]], None] | None = None, owner: Any = None
+    ) -> Ticket:
+        """Put a batch in line. It is committed by the next `flush`, whoever calls it.
+
+        Arguments:
+            batch: records of one run.
+            notify: told once, with all its tickets that one commit has done, in the committing thread.
+            owner: whatever the one who is told needs to find itself again.
+        """
+        ticket = Ticket(batch, notify, owner)
+        self._queue.append(ticket)
+        return ticket
+
+    def flush(self) -> None:
+        """Commit all that waits, unless another thread is doing so (it then takes what waits as well)."""
+        while self._queue:
+            if not self._turn.acquire(blocking=False):
+                return
+            try:
+                taken = self._take()
+                if taken:
+                    self._commit(taken)
+            finally:
+                self._turn.release()
+            if taken:
+                self._tell(taken)
+
+    def append(self, batch: Batch) -> Committed:
+        """Submit, commit and wait, for callers that may block.
+
+        Raises:
+            PoimenError: why the batch was refused, or `CommitUnknown`.
+        """
+        ticket = self.submit(batch)
+        self.flush()
+        if not ticket.done:
+            with self._committed:
+                self._committed.wait_for(lambda: ticket.done)
+        return ticket.outcome()
+
+    def _take(self) -> list[Ticket]:
+        taken: list[Ticket] = []
+        queue = self._queue
+        while queue:
+            taken.append(queue.popleft())
+        return taken
+
+    def _commit(self, taken: list[Ticket]) -> None:
+        if self._dead is not None:
+            self._refuse(taken, self._dead)
+            return
+        try:
+            results = self.store.commit([ticket.batch for ticket in taken])
+        except CommitUnknown as error:
+            self._dead = StorageFailed(
+                "the log was closed by a failed commit",
+                why=str(error.message),
+                hint="end this process; the next opening settles what is doubtful",
+            )
+            self._refuse(taken, error)
+            return
+        except PoimenError as error:
+            self._refuse(taken, error)
+            return
+        self.commits += 1
+        for ticket, result in zip(taken, results, strict=True):
+            if isinstance(result, PoimenError):
+                ticket.error = result
+            else:
+                ticket.committed = result
+            ticket.done = True
+
+    @staticmethod
+    def _refuse(taken: list[Ticket], error: PoimenError) -> None:
+        for ticket in taken:
+            ticket.error = error
+            ticket.done = True
+
+    def _tell(self, taken: list[Ticket]) -> None:
+        waiting: dict[Callable[[Sequence[Ticket]], None], list[Ticket]] = {}
+        alone = True
+        for ticket in taken:
+            if ticket.notify is None:
+                alone = False
+            else:
+                waiting.setdefault(ticket.notify, []).append(ticket)
+        if not alone:
+            with self._committed:
+                self._committed.notify_all()
+        for notify, tickets in waiting.items():
+            notify(tickets)

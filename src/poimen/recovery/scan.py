@@ -1,0 +1,107 @@
+"""What a crash left in a branch: which attempts go on, which effects are classified, what must be asked first.
+
+The classification is itself a record, written before anything is done about it. Pure: it reads the
+view and names records. This module must never act; it keeps the invariants that each send is
+classified once, and that the intent whose key dies first comes first.
+
+Source: requirement write-ahead-intent, "Restart classification"; design protocol.md, section 5.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from poimen.kernel.attempt import AttemptState
+from poimen.kernel.events import AttemptFailed, AttemptIndeterminate, AttemptResumed, Waiting
+from poimen.kernel.fold import open_steps
+from poimen.kernel.intent import ErrorRecord, IntentClassified, classify
+from poimen.kernel.resolution import key_deadline_us
+
+if TYPE_CHECKING:
+    from poimen.kernel.events import Event
+    from poimen.kernel.views import AttemptView, BranchView, IntentView, RunView, StepView
+
+MOST_RESUMES: Final = 3
+"""After so many resumptions without a record of its own an attempt is stopped."""
+
+_FAR: Final = 1 << 62
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Left:
+    """What was left behind.
+
+    Arguments:
+        records: to append before anything else happens.
+        climb: intents that may have been sent, nearest key deadline first.
+        stopped: why the branch must wait instead of going on; empty when it may go on.
+    """
+
+    records: tuple[Event, ...]
+    climb: tuple[IntentView, ...]
+    stopped: tuple[Waiting, ...]
+
+
+def left_behind(view: RunView, line: BranchView, *, epoch: int, now_us: int) -> Left:
+    """Look at a branch that another epoch left.
+
+    Arguments:
+        view: the run.
+        line: its branch.
+        epoch: of the lease that was just taken.
+        now_us: the wall clock.
+    """
+    records: list[Event] = []
+    climb: list[IntentView] = []
+    stopped: list[Waiting] = []
+    for step in open_steps(line):
+        attempt = step.last
+        if attempt.state is not AttemptState.RUNNING:
+            continue
+        records += _classified(step, attempt, epoch)
+        if attempt.resumes >= MOST_RESUMES:
+            records.append(_looped(step, attempt, now_us))
+            stopped.append(Waiting(reason="operator", about=step.key, detail="crash loop: see its attempts"))
+            continue
+        records.append(AttemptResumed(step=step.key, attempt=attempt.no, epoch=epoch))
+        climb += [intent for intent in attempt.intents.values() if intent.open]
+    if line.resumes >= MOST_RESUMES and not stopped:
+        stopped.append(Waiting(reason="operator", about="workflow", detail="crash loop in the workflow's own code"))
+    climb.sort(key=lambda intent: _deadline(view, intent))
+    return Left(records=tuple(records), climb=tuple(climb), stopped=tuple(stopped))
+
+
+def _classified(step: StepView, attempt: AttemptView, epoch: int) -> list[Event]:
+    found: list[Event] = []
+    for ordinal, intent in sorted(attempt.intents.items()):
+        said = classify(intent.state)
+        if said is not None and intent.classified_send != len(intent.sends):
+            found.append(
+                IntentClassified(
+                    step=step.key,
+                    attempt=attempt.no,
+                    ordinal=ordinal,
+                    classification=said,
+                    send=len(intent.sends),
+                    epoch=epoch,
+                )
+            )
+    return found
+
+
+def _looped(step: StepView, attempt: AttemptView, now_us: int) -> Event:
+    unknown = tuple(intent.id.ordinal for intent in attempt.unknown())
+    if unknown:
+        return AttemptIndeterminate(step=step.key, attempt=attempt.no, cause="left_unresolved", unknown=unknown)
+    error = ErrorRecord(
+        type="CrashLoop", message=f"the process died {MOST_RESUMES} times in this attempt without a new record of it"
+    )
+    return AttemptFailed(step=step.key, attempt=attempt.no, error=error, retry_at=now_us)
+
+
+def _deadline(view: RunView, intent: IntentView) -> int:
+    request = view.requests.get(intent.pending.request_id)
+    first = request.first_dispatched_at if request is not None else 0
+    deadline = key_deadline_us(intent.pending.terms, first)
+    return _FAR if deadline is None else deadline

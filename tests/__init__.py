@@ -1,0 +1,1 @@
+"""The promises of poimen, each with a test that fails without it."""

@@ -1,0 +1,1 @@
+"""Programs that keep this repository; no part of the package."""
