@@ -5,13 +5,11 @@ from __future__ import annotations
 import functools
 import inspect
 import json
-from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 from decimal import Decimal
 from enum import StrEnum
-from typing import Any, Optional, ParamSpec, TypeAlias, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Optional, ParamSpec, TypeAlias, TypedDict, TypeVar, Unpack
 
 import httpx
 import pytest
@@ -23,6 +21,9 @@ from poimen.declare.values import Parameters, error_fields, register_codec
 from poimen.kernel.errors import NotFound, NotStorable
 from tests.declare.test_values import ANYTHING, KEYS, PLAIN
 from tests.declare.test_values_classes import Line, Money, registered
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ["registered"]
 
@@ -41,7 +42,14 @@ async def charge(order: str, cents: int) -> str:
 
 
 def everything(
-    first: int, /, line: Line, due: date | None = None, *rest: Decimal, lang: str = "de", meta: Any = None, **more: list[int]
+    first: int,
+    /,
+    line: Line,
+    due: date | None = None,
+    *rest: Decimal,
+    lang: str = "de",
+    meta: Any = None,
+    **more: list[int],
 ) -> dict[str, Line]:
     raise AssertionError
 
@@ -77,11 +85,12 @@ def test_arguments_by_name() -> None:
     parameters = Parameters.of(charge)
     parameters.check()
     body = b'{"cents":4200,"order":"tea"}'
-    for args, kwargs in [
+    calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
         (("tea", 4200), {}),
         (("tea",), {"cents": 4200}),
         ((), {"cents": 4200, "order": "tea"}),
-    ]:
+    ]
+    for args, kwargs in calls:
         assert parameters.pack(args, kwargs) == body
     assert parameters.unpack(body) == (("tea", 4200), {})
     assert str(parameters.signature) == "(order: str, cents: int) -> str"
@@ -136,7 +145,11 @@ def test_packing_what_was_unpacked_gives_the_same_bytes(args: tuple[Any, ...], k
     assert parameters.pack(*parameters.unpack(body)) == body
 
 
-@given(PLAIN, st.lists(ANYTHING, max_size=2), st.dictionaries(KEYS.filter(lambda key: key not in "abd"), ANYTHING, max_size=2))
+@given(
+    PLAIN,
+    st.lists(ANYTHING, max_size=2),
+    st.dictionaries(KEYS.filter(lambda key: key not in "abd"), ANYTHING, max_size=2),
+)
 @settings(max_examples=50)
 def test_also_where_nothing_is_annotated(a: Any, c: list[Any], e: dict[str, Any]) -> None:
     parameters = Parameters.of(bare)
@@ -168,7 +181,7 @@ def test_a_wrong_call_is_a_type_error(args: tuple[Any, ...], kwargs: dict[str, A
         Parameters.of(charge).pack(args, kwargs)
     assert str(refused.value) == message
     with pytest.raises(TypeError):
-        charge(*args, **kwargs)
+        never = charge(*args, **kwargs)  # noqa: F841 (Python agrees)
 
 
 def test_a_wrong_argument_is_named() -> None:
@@ -206,7 +219,10 @@ def test_stored_arguments_that_no_longer_fit(body: bytes, message: str) -> None:
 
 def test_a_parameter_that_is_new_has_its_default() -> None:
     assert Parameters.of(bare).unpack(b'{"a":1}') == ((1, (1, 2)), {"d": None})
-    assert Parameters.of(everything).unpack(b'{"first":1,"line":{"name":"x"}}') == ((1, Line("x"), None), {"lang": "de", "meta": None})
+    assert Parameters.of(everything).unpack(b'{"first":1,"line":{"name":"x"}}') == (
+        (1, Line("x"), None),
+        {"lang": "de", "meta": None},
+    )
 
 
 # ---- declaring ---------------------------------------------------------------------------------------------
@@ -227,16 +243,17 @@ def test_what_can_never_be_stored_is_refused_at_declaration() -> None:
     def wrong_result(x: int) -> httpx.Response:
         raise AssertionError
 
-    for fn, message in [
+    refusals: list[tuple[Callable[..., Any], str]] = [
         (go, "plan.clients[]: httpx.Client cannot be stored"),
         (wrong_default, "x: expected int, found str"),
         (wrong_result, "result: httpx.Response cannot be stored"),
-    ]:
+    ]
+    for fn, message in refusals:
         with pytest.raises(NotStorable) as refused:
             Parameters.of(fn).check()
         assert refused.value.message == message
         assert f"{fn.__name__} (test_values_calls.py:" in refused.value.where
-    with pytest.raises(NotStorable, match="plan.clients"):
+    with pytest.raises(NotStorable, match=r"plan\.clients"):
         Parameters.of(go).pack((Plan("x"),), {})
 
 
@@ -251,7 +268,9 @@ def test_types_that_are_defined_further_below() -> None:
     parameters = Parameters.of(early)
     parameters.check()  # it may be defined before the first call
     assert parameters.signature.parameters["plan"].annotation == "Nowhere"
-    with pytest.raises(NotStorable, match="an annotation cannot be evaluated: NameError: name 'Nowhere' is not defined") as refused:
+    with pytest.raises(
+        NotStorable, match="an annotation cannot be evaluated: NameError: name 'Nowhere' is not defined"
+    ) as refused:
         parameters.pack((1,), {})
     assert "early (test_values_calls.py:" in refused.value.where
     with pytest.raises(NotStorable, match="result: an annotation cannot be evaluated"):
@@ -300,7 +319,7 @@ def test_a_codec_that_is_registered_after_the_declaration() -> None:
         raise AssertionError
 
     parameters = Parameters.of(pay)
-    register_codec(Money, name="money", encode=lambda money: money.cents, decode=lambda tree: Money(tree))  # type: ignore[arg-type]
+    register_codec(Money, name="money", encode=lambda money: money.cents, decode=Money)  # type: ignore[arg-type]
     body = parameters.pack((Money(3),), {})
     assert body == b'{"amount":3}'
     register_codec(Money, name="money", encode=lambda money: [money.cents], decode=lambda tree: Money(tree[0]))  # type: ignore[index,arg-type]
@@ -430,8 +449,6 @@ class Grim(str):
 def test_an_error_that_fights_back_is_still_recorded() -> None:
     assert error_fields(Hostile()) == {"code": 5}
     assert error_fields(Declined(a=Raising(x=1), b=Grim("text"), c=timedelta(1), d=1)) == {"b": "text", "d": 1}
-    with suppress(KeyError):
-        raise KeyError(Hostile())
 
 
 def test_the_fields_are_not_the_attributes_themselves() -> None:
@@ -446,7 +463,3 @@ def test_the_fields_are_not_the_attributes_themselves() -> None:
 def test_any_error_gives_fields_that_any_reader_can_read(attributes: dict[str, Any]) -> None:
     text = json.dumps(error_fields(Declined(**attributes)), allow_nan=False, ensure_ascii=False)
     assert isinstance(json.loads(text.encode("utf-8")), dict)
-
-
-def names() -> Iterator[str]:
-    yield from ()

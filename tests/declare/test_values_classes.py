@@ -11,7 +11,7 @@ from dataclasses import InitVar, dataclass, field
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from ipaddress import IPv4Address
-from types import ModuleType
+from types import GenericAlias, ModuleType
 from typing import Annotated, Any, Generic, NamedTuple, NotRequired, Required, Self, TypedDict, TypeVar
 
 import attrs
@@ -134,10 +134,14 @@ class Box(pydantic.BaseModel, Generic[T]):
 
 LINES = st.builds(Line, name=st.text(), cents=st.integers())
 NODES = st.recursive(
-    st.builds(Node, value=st.integers()), lambda inner: st.builds(Node, value=st.integers(), children=st.lists(inner)), max_leaves=4
+    st.builds(Node, value=st.integers()),
+    lambda inner: st.builds(Node, value=st.integers(), children=st.lists(inner)),
+    max_leaves=4,
 )
 MODELS = st.builds(
-    lambda amount, lines, tags, extra: Model(theAmount=amount, lines=lines, tags=tags, more=extra),
+    lambda amount, lines, tags, extra: Model.model_validate(
+        {"theAmount": amount, "lines": lines, "tags": tags, "more": extra}
+    ),
     st.decimals(allow_nan=False, allow_infinity=False, places=2),
     st.lists(LINES, max_size=2),
     st.sets(st.text(st.characters(codec="utf-8"), max_size=3)),
@@ -145,13 +149,21 @@ MODELS = st.builds(
 )
 CASES: list[tuple[Any, st.SearchStrategy[Any]]] = [
     (Line, LINES),
-    (Order, st.builds(Order, lines=st.lists(LINES).map(tuple), due=st.dates() | st.none(), notes=st.just({"a": [Line("b")]}))),
+    (
+        Order,
+        st.builds(
+            Order, lines=st.lists(LINES).map(tuple), due=st.dates() | st.none(), notes=st.just({"a": [Line("b")]})
+        ),
+    ),
     (Node[int], NODES),
     (Node, st.builds(Node, value=st.text() | st.none())),
     (Dated, st.builds(Dated, value=st.dates(), children=st.lists(st.builds(Node, value=st.dates())))),
     (Rounded, st.builds(Rounded, cents=st.integers())),
     (Parcel, st.builds(Parcel, weight=st.just(1.5), key=st.text(), tags=st.lists(st.text()))),
-    (Row, st.builds(Row, row_id=st.integers(), note=st.text() | st.just(msgspec.UNSET), when=st.datetimes() | st.none())),
+    (
+        Row,
+        st.builds(Row, row_id=st.integers(), note=st.text() | st.just(msgspec.UNSET), when=st.datetimes() | st.none()),
+    ),
     (Doubled, st.builds(Doubled, n=st.integers())),
     (Point, st.builds(Point, x=st.integers())),
     (Pair, st.builds(Pair, a=st.integers(), b=st.text())),
@@ -244,7 +256,11 @@ class WithBytes(pydantic.BaseModel):
         ({"a": Point(1)}, Any, "Point would not come back as"),
         (Point(1), tuple[int, int], "found its subclass"),
         ({"name": "x"}, Person, "value.age: tests.declare.test_values_classes.Person needs the key"),
-        ({"name": "x", "age": 1, "more": 2}, Person, "value.more: tests.declare.test_values_classes.Person declares no such key"),
+        (
+            {"name": "x", "age": 1, "more": 2},
+            Person,
+            "value.more: tests.declare.test_values_classes.Person declares no such key",
+        ),
         (Wide(theAmount=Decimal(1)), Model, "found its subclass"),
         (Outer(parts=[Wide(theAmount=Decimal(1))]), Outer, "value.parts[0]: pydantic does not write this"),
         (Secret(key=pydantic.SecretStr("x")), Secret, "value.key: pydantic does not write this"),
@@ -300,7 +316,7 @@ def test_a_field_that_the_class_no_longer_has_is_not_dropped() -> None:
     with pytest.raises(NotStorable, match=r"value\.cents: str is annotated, an integer is stored"):
         load(body, retyped)
     with pytest.raises(NotStorable, match=r"value\[1\]\.cents: str is annotated"):
-        load(dump([Line("a"), Line("b")], list[Line])[:1] + b"null," + dump([Line("b")], list[Line])[1:], list[retyped | None])
+        load(dump([None, Line("a")], list[Line | None]), GenericAlias(list, (retyped | None,)))
 
 
 def test_a_union_that_grows_and_shrinks() -> None:
@@ -346,7 +362,7 @@ def test_two_classes_of_one_name_in_a_union() -> None:
     assert load(dump(other(1), annotation), annotation) == other(1)
     third = changed("Line", ("n", int))
     third.__module__ = Line.__module__
-    with pytest.raises(NotStorable, match="two arms of .* are both stored under the name"):
+    with pytest.raises(NotStorable, match=r"two arms of .* are both stored under the name"):
         storable(Line | third, path="plan")
 
 
@@ -506,7 +522,7 @@ def test_a_registered_class_works_everywhere() -> None:
         assert body in (found, None)
         assert load(found, annotation) == value
         assert type(load(found, annotation)) is type(value)
-    with pytest.raises(NotStorable, match="expected .*Money, found str"):
+    with pytest.raises(NotStorable, match=r"expected .*Money, found str"):
         dump("x", Money)
     with pytest.raises(NotStorable, match=r"value: .*Euro cannot be stored"):
         dump(Euro(1))
@@ -518,7 +534,9 @@ def test_a_registered_class_works_everywhere() -> None:
 @pytest.mark.usefixtures("registered")
 def test_a_codec_that_misbehaves() -> None:
     register_codec(Money, name="money", encode=lambda money: (money.cents,), decode=lambda tree: tree)  # type: ignore[arg-type,return-value]
-    with pytest.raises(NotStorable, match=r"value\[0\]: expected JSON, found tuple; the codec 'money' must give JSON types"):
+    with pytest.raises(
+        NotStorable, match=r"value\[0\]: expected JSON, found tuple; the codec 'money' must give JSON types"
+    ):
         dump([Money(1)], list[Money])
     with pytest.raises(NotStorable, match="the codec 'money' gave list instead of"):
         load(b"[1]", Money)
@@ -531,9 +549,9 @@ def test_a_codec_that_misbehaves() -> None:
 
 @pytest.mark.usefixtures("registered")
 def test_one_name_stands_for_one_class() -> None:
-    register_codec(Money, name="money", encode=lambda money: money.cents, decode=lambda tree: Money(tree))  # type: ignore[arg-type]
+    register_codec(Money, name="money", encode=lambda money: money.cents, decode=Money)  # type: ignore[arg-type]
     with pytest.raises(BadDeclaration, match="'money' is taken by"):
-        register_codec(Euro, name="money", encode=lambda money: money.cents, decode=lambda tree: Euro(tree))  # type: ignore[arg-type]
+        register_codec(Euro, name="money", encode=lambda money: money.cents, decode=Euro)  # type: ignore[arg-type]
     assert load(dump(Money(1), Money), Money) == Money(1)
     again = type("Money", (), {"__module__": Money.__module__, "__qualname__": "Money"})  # the cell was run again
     register_codec(again, name="money", encode=lambda money: 1, decode=lambda tree: again())
@@ -558,7 +576,9 @@ def test_no_stored_name_leads_to_code() -> None:
 def test_moments() -> None:
     hour_again = datetime(2024, 10, 27, 2, 30, fold=1)  # noqa: DTZ001 (naive on purpose)
     assert load(dump(hour_again, datetime), datetime).fold == 1
-    assert load(dump(hour_again.time(), type(hour_again.time())), type(hour_again.time())).fold == hour_again.time().fold
+    assert (
+        load(dump(hour_again.time(), type(hour_again.time())), type(hour_again.time())).fold == hour_again.time().fold
+    )
     rules_changed = load(b'"2024-07-01T00:00:00+05:00[Europe/Berlin]"', datetime)
     assert rules_changed == datetime(2024, 6, 30, 19, tzinfo=UTC)
     assert str(rules_changed.tzinfo) == "Europe/Berlin"

@@ -428,6 +428,8 @@ def test_an_intent_that_was_never_sent_is_not_ruled_upon():
 
 # ---- whatever the facts ------------------------------------------------------------------------------------
 
+MORE = settings(max_examples=max(400, settings().max_examples))
+
 # Small and coarse on purpose: a boundary is met often, and so are facts that permit a send.
 
 
@@ -502,7 +504,7 @@ def test_an_expired_key_without_a_probe_is_never_sent(f):
     assert not sends(replace(f, probe_loaded=False))
 
 
-@settings(max_examples=400)
+@MORE
 @given(any_facts(any_terms(PROBE) | any_terms(KEYED)))
 def test_what_is_judged_by_its_probe_is_never_sent_without_two_absences(f):
     f = replace(f, demoted_to=PROBE, now_us=max(f.now_us, f.last_dispatched_at_us, f.lease_taken_at_us))
@@ -537,7 +539,7 @@ def test_demotions_lead_down_the_ladder_and_are_not_repeated_once_on_record(f):
         assert rule(recorded) == replace(ruling, demotions=())
 
 
-@settings(max_examples=400)
+@MORE
 @given(any_facts(), any_terms())
 def test_a_deploy_permits_no_send_that_the_frozen_terms_forbid(f, current):
     """`stricter` and `rule` together: the loaded probe is the one that the current declaration names."""
@@ -557,7 +559,7 @@ def test_a_deploy_permits_no_send_that_the_frozen_terms_forbid(f, current):
             assert sends(judged_by(current))
 
 
-@settings(max_examples=200)
+@MORE
 @given(any_facts(), st.lists(st.sampled_from(["absent", "unknown", "landed"]), max_size=40), st.data())
 def test_the_ladder_always_comes_to_an_end(f, answers, data):
     """Who does what the ruling says comes to another one than AskProbe, wherever the clock stood."""

@@ -100,17 +100,6 @@ def test_reading_behind_the_damage_goes_on_and_says_where_it_is(db: Path) -> Non
     store.close()
 
 
-def test_swapped_bodies_are_located(db: Path) -> None:
-    filled(db)
-    edited(
-        db,
-        "CREATE TEMP TABLE two AS SELECT lsn, body, hash FROM record WHERE run = 1 AND lsn IN (2, 3)",
-        "UPDATE record SET body = x'00' || body WHERE run = 1 AND lsn = 2",
-        "UPDATE record SET subject = 's' WHERE run = 1 AND lsn = 3",
-    )
-    assert {("r1", 2), ("r1", 3)} <= set(damages(db))
-
-
 def test_swapped_records_are_located(db: Path) -> None:
     filled(db)
     edited(

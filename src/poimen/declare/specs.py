@@ -142,6 +142,11 @@ class ToolSpec(Spec):
     on_indeterminate: OnUnknown | None = None
     queue_timeout_s: float | None = None
 
+    @property
+    def is_pure(self) -> bool:
+        """Whether it is a tool without an intent: no I/O, computed again whenever it is asked for."""
+        return self.effect is not None and self.effect.effect_class == "PURE"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class VerifierSpec(Spec):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from poimen import clock
 from poimen.engine.driving.driver import Driver
-from poimen.engine.driving.loop import BASE
+from poimen.engine.loop import BASE
 from poimen.engine.reading import read_run
 from poimen.gate import points
 from poimen.gate.guard import thread_pool
@@ -152,7 +152,7 @@ class Worker:
             spec = self.tool(intent.pending.tool)
             if spec is None:
                 continue
-            scope = driver.steps.scope(step.key, intent.id.attempt) if step.kind == "step" else None
+            scope = driver.attempts.scope(step.key, intent.id.attempt) if step.kind == "step" else None
             driver.effects.recover(intent, spec, scope, driver.packed(intent, driver.fetch(step.args)))
         return ()
 
@@ -188,7 +188,7 @@ class Worker:
         try:
             driver.start()
         except PoimenError as error:
-            driver.stop(error)
+            driver.ending.stop(error)
         return driver
 
     def _ended(self, driver: Driver) -> None:
@@ -232,7 +232,7 @@ class Worker:
                 if run in kept:
                     driver.lease = kept[run]
                 elif not driver.done.done():
-                    driver.stop(Fenced(f"the lease of {run} was lost", run=run))
+                    driver.ending.stop(Fenced(f"the lease of {run} was lost", run=run))
 
     async def _look(self) -> None:
         while self.error is None:
@@ -300,7 +300,7 @@ class Worker:
         while any(d.effects.guards for d in self.drivers.values()) and clock.monotonic() < deadline:
             await asyncio.sleep(WATCH_S / 5)
         for driver in list(self.drivers.values()):
-            driver.let_go()
+            driver.ending.let_go()
         await asyncio.gather(*self._chores, *self._driving, return_exceptions=True)
         await asyncio.sleep(0)
         self.threads.shutdown(wait=False, cancel_futures=True)

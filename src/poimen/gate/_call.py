@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from poimen.declare import sealed
 from poimen.declare.calling import CALLER
+from poimen.gate import points
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -71,6 +72,20 @@ def is_coroutine(token: Token) -> bool:
     return asyncio.iscoroutinefunction(body(token))
 
 
+def _entered(fn: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """The same body with a crash point at its first line."""
+
+    async def coroutine(*args: Any, **kwargs: Any) -> Any:
+        points.reach("in_call", name)
+        return await fn(*args, **kwargs)
+
+    def plain(*args: Any, **kwargs: Any) -> Any:
+        points.reach("in_call", name)
+        return fn(*args, **kwargs)
+
+    return coroutine if asyncio.iscoroutinefunction(fn) else plain
+
+
 class OpenCall:
     """One run of a body, from its first line to its end.
 
@@ -80,6 +95,7 @@ class OpenCall:
         is_async: whether it is a coroutine function.
         caller: what stands behind calls that the body makes itself.
         threads: where plain functions run.
+        name: of the tool, for the crash point in its body; empty for what is no tool.
         late: told of the end when it comes after the call was given up.
     """
 
@@ -94,6 +110,7 @@ class OpenCall:
         is_async: bool,
         caller: Caller,
         threads: ThreadPoolExecutor,
+        name: str = "",
         late: Callable[[Value | Raised], None],
     ) -> None:
         self._loop = loop = asyncio.get_running_loop()
@@ -104,6 +121,8 @@ class OpenCall:
         context = _NO_CALLER.copy()
         context.run(CALLER.set, caller)
         fn = body(token)
+        if points.armed("in_call"):
+            fn = _entered(fn, name)
         self._future: asyncio.Future[Any]
         if is_async:
             coroutine: Coroutine[Any, Any, Any] = context.run(fn, *args, **kwargs)

@@ -25,15 +25,8 @@ from poimen.gate.ladder import climb, read_answer
 from poimen.gate.port import Closed, Dropped, Key, Known, Port, Refused, Stopped, Unknown
 from poimen.kernel.effect_class import EffectClass
 from poimen.kernel.errors import Fenced, invariant
-from poimen.kernel.intent import (
-    ErrorRecord,
-    IntentCommitted,
-    IntentDispatched,
-    LateOutcome,
-    NotSentOutcome,
-    ReadDropped,
-    SendAnswered,
-)
+from poimen.kernel.intent import ErrorRecord, LateOutcome, NotSentOutcome
+from poimen.kernel.plan import Answer, Claim, Plan, Send, Then, plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,7 +34,7 @@ if TYPE_CHECKING:
 
     from poimen.declare.calling import Caller
     from poimen.declare.specs import Spec
-    from poimen.effects import Answer
+    from poimen.effects import Answer as ProbeAnswer
     from poimen.gate.port import ProbeSays
     from poimen.kernel.views import IntentView
     from poimen.kernel.intent import IntentPending, Outcome, Payload
@@ -108,22 +101,23 @@ class Guard:
             CommitUnknown: the log has failed; whether the last record is durable is unknown.
         """
         # 1. the claim, with everything recovery will need
-        await self.port.append(self.pending)
+        await self.port.append(*plan(None, Claim(pending=self.pending)).commit)
         points.reach("pending", self.spec.name)
         return await self.proceed()
 
     async def proceed(self) -> Closed:
         """Go on from a durable Pending, or from a send that is known to have done nothing."""
-        if self.stopping:
-            return Unknown(why="cancel") if self.port.intent(self.key).open else Stopped(why=self.stopping)
+        planned = plan(self.port.intent(self.key), Send(called_off=self.stopping))
+        if planned.then is not Then.CALL:
+            return Unknown(why="cancel") if planned.then is Then.LEAVE else Stopped(why=self.stopping)
         # 2. from here on it may have been sent
-        send = len(self.port.intent(self.key).sends) + 1
         try:
-            await self.port.dispatch(self._dispatched(send))
+            await self.port.dispatch(*planned.commit)
         except Refused:
             return await self.proceed()
         points.reach("dispatched", self.spec.name)
         # 3. the call, unless it was called off or the lease has run out while the record was synced
+        send = len(self.port.intent(self.key).sends)
         ended: Outcome | _Maybe
         if self.stopping:
             ended = _not_sent(f"called off before the call: {self.stopping}")
@@ -150,6 +144,7 @@ class Guard:
             is_async=self.spec.is_async,
             caller=self.port.caller(self.key, request_id, probing=False),
             threads=self.port.threads,
+            name=self.spec.name,
             late=lambda ended: self._late(send, ended),
         )
         ended = await call.end(timeout_s=self.terms.timeout_us / 1e6, grace_s=self.terms.grace_us / 1e6)
@@ -175,43 +170,28 @@ class Guard:
     # ---- step 4 --------------------------------------------------------------------------------------------------
 
     async def _record(self, send: int, ended: Outcome | _Maybe) -> Closed:
-        if isinstance(ended, _Maybe):
-            if self.effect_class is EffectClass.READ:
-                return await self._drop_read(send, ended)
-            return await self.climb()
-        if outcome.leaves_open(ended, self.port.intent(self.key)):
-            await self.port.append(self._answered(send, ended))
-            return await self.climb()
-        events = (self._committed(send, ended), *self.port.closing(self.key, ended))
+        known = None if isinstance(ended, _Maybe) else ended
+        why = "cancel" if self.stopping else ended.why if isinstance(ended, _Maybe) else ""
+        answer = Answer(send=send, outcome=known, effect_class=self.effect_class, why=why)
+        planned = plan(self.port.intent(self.key), answer)
+        if planned.then is Then.CLOSE and known is not None:
+            return await self._close(send, known, planned)
+        if planned.commit:
+            await self.port.append(*planned.commit)
+        return Dropped(why=why) if planned.then is Then.DROP else await self.climb()
+
+    async def _close(self, send: int, known: Outcome, planned: Plan) -> Closed:
         try:
-            await self.port.append(*events)
+            await self.port.append(*planned.commit, *self.port.closing(self.key, known))
         except Fenced:
-            self.port.late(self._late_outcome(send, ended))
+            self.port.late(self._late_outcome(send, known))
             raise
         points.reach("committed", self.spec.name)
-        if isinstance(ended, NotSentOutcome) and self.stopping:
+        if isinstance(known, NotSentOutcome) and self.stopping:
             return Stopped(why=self.stopping)
-        return Known(outcome=ended)
-
-    async def _drop_read(self, send: int, ended: _Maybe) -> Closed:
-        step, attempt, ordinal = self.key
-        why = "cancel" if self.stopping else ended.why
-        await self.port.append(ReadDropped(step=step, attempt=attempt, ordinal=ordinal, send=send, why=why))
-        return Dropped(why=why)
+        return Known(outcome=known)
 
     # ---- records -------------------------------------------------------------------------------------------------
-
-    def _dispatched(self, send: int) -> IntentDispatched:
-        step, attempt, ordinal = self.key
-        return IntentDispatched(step=step, attempt=attempt, ordinal=ordinal, send=send)
-
-    def _committed(self, send: int, ended: Outcome) -> IntentCommitted:
-        step, attempt, ordinal = self.key
-        return IntentCommitted(step=step, attempt=attempt, ordinal=ordinal, send=send, outcome=ended)
-
-    def _answered(self, send: int, ended: Outcome) -> SendAnswered:
-        step, attempt, ordinal = self.key
-        return SendAnswered(step=step, attempt=attempt, ordinal=ordinal, send=send, outcome=ended)
 
     def _late_outcome(self, send: int, ended: Outcome) -> LateOutcome:
         step, attempt, ordinal = self.key
@@ -251,12 +231,7 @@ def open_code(spec: Spec) -> Callable[..., Any]:
         InvariantViolated: asked for a tool or model with an intent; only `Guard.perform` reaches those.
     """
     if isinstance(spec, ToolSpec) and spec.kind != "step":
-        effect = spec.effect
-        invariant(
-            effect is not None and effect.effect_class == EffectClass.PURE.name,
-            "a tool with an intent is reached through its guard alone",
-            tool=spec.name,
-        )
+        invariant(spec.is_pure, "a tool with an intent is reached through its guard alone", tool=spec.name)
     return _call.body(spec.token)
 
 
@@ -273,7 +248,7 @@ async def compute(
 
 async def ask_once(
     spec: ToolSpec, packed: bytes, intent: IntentView, caller: Caller, threads: ThreadPoolExecutor
-) -> tuple[Answer, ProbeSays, str, Payload | None]:
+) -> tuple[ProbeAnswer[Any], ProbeSays, str, Payload | None]:
     """Ask a tool's probe for a person, outside any run.
 
     Returns:

@@ -59,4 +59,9 @@ def reach(point: str, tool: str = "") -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+def armed(point: str) -> bool:
+    """Whether this point is switched on."""
+    return bool(_armed) and _armed[0] == point
+
+
 arm(os.environ.get("POIMEN_CRASH", ""))

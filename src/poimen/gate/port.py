@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from poimen.declare.calling import Caller
     from poimen.kernel.events import Event
-    from poimen.kernel.intent import IntentDispatched, LateOutcome, Outcome
+    from poimen.kernel.intent import LateOutcome, Outcome
     from poimen.kernel.views import IntentView, RequestView
 
 Key: TypeAlias = tuple[str, int, int]
@@ -38,7 +38,7 @@ class Port(Protocol):
         """Append under the run's epoch; durable when it returns. Raises Fenced, CommitUnknown."""
         ...
 
-    async def dispatch(self, event: IntentDispatched) -> None:
+    async def dispatch(self, *events: Event) -> None:
         """Append a Dispatched. Raises Refused when there is something to look at first."""
         ...
 

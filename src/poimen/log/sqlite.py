@@ -77,41 +77,41 @@ class SqliteStore:
         self._memory = Memory()
         self._handle: Handle | None = None
         self._reader = Reader(self.path, vfs=vfs)
-        if read_only:
-            files.require(self.path)
-            if self._sides.doubt.exists():
-                raise doubt.closed(self.path)
-        else:
-            if not files.holds_anything(self.path):
-                self._anchor.refuse_old(None, self.path)
-            files.prepare(self.path)
-            self._handle = Handle(self.path, vfs=vfs)
         try:
+            self._handle = None if read_only else self._open_for_writing(vfs)
+            if read_only:
+                files.require(self.path)
+            if read_only and self._sides.doubt.exists():
+                raise doubt.closed(self.path)
             self._log_id = connect.mark_of(self._rows).log_id
             if self._handle is not None:
                 self._begin_serving(self._handle)
-        except BaseException:
+        except BaseException as error:
             self._reader.close()
             if self._handle is not None:
                 self._handle.release()
+            if isinstance(error, OSError):
+                raise connect.translated(error, self.path, "opening") from error
             raise
+
+    def _open_for_writing(self, vfs: str | None) -> Handle:
+        if not files.holds_anything(self.path):
+            self._anchor.refuse_old(None, self.path)
+        files.prepare(self.path)
+        return Handle(self.path, vfs=vfs)
 
     def _begin_serving(self, handle: Handle) -> None:
         """Make durable what is left from before, settle what is in doubt, refuse an old log, count the opening."""
-        try:
-            if self._sides.doubt.exists():
-                self._settle(handle)
-            elif handle.alone:
-                handle.truncate("opening after the last process")
-            mark = connect.mark_of(handle.rows)
-            self._anchor.refuse_old(mark, self.path)
-            self._grow_generation(handle)
-            if handle.alone:
-                self._anchor.compact()
-                handle.workers.sweep()
-                handle.admit_others()
-        except OSError as error:
-            raise connect.translated(error, self.path, "opening") from error
+        if self._sides.doubt.exists():
+            self._settle(handle)
+        elif handle.alone:
+            handle.truncate("opening after the last process")
+        self._anchor.refuse_old(connect.mark_of(handle.rows), self.path)
+        self._grow_generation(handle)
+        if handle.alone:
+            self._anchor.compact()
+            handle.workers.sweep()
+            handle.admit_others()
 
     def _settle(self, handle: Handle) -> None:
         handle.settling = True

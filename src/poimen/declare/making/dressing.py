@@ -21,6 +21,7 @@ from poimen.declare.shapes import Call
 from poimen.declare.specs import OPTIONS, PLAIN, SPEC, Options, seconds
 from poimen.kernel.errors import BadDeclaration
 from poimen.kernel.ids import explicit_key
+from poimen.later import not_built
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -103,12 +104,22 @@ def _calls(enter: Callable[..., Any], spec: ToolSpec, options: Options) -> types
 
 
 def _describes(spec: WorkflowSpec) -> types.FunctionType:
-    make = Call
+    make, refuse = Call, _refuse_later_parts
 
     def call(*args: Any, **kwargs: Any) -> Any:
+        refuse(spec)
         return make(workflow=spec.name, spec=spec, packed=spec.parameters.pack(args, kwargs))
 
     return cast("types.FunctionType", call)
+
+
+def _refuse_later_parts(spec: WorkflowSpec) -> None:
+    if spec.budget is not None:
+        not_built("workflow(budget=)")
+    if spec.timeout_s is not None:
+        not_built("workflow(timeout=)")
+    if spec.verifiers:
+        not_built("workflow(verifiers=)")
 
 
 def _options(spec: ToolSpec, likeness: Likeness, before: Options) -> types.FunctionType:

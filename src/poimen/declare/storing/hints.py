@@ -74,7 +74,7 @@ def function_hints(fn: Callable[..., Any]) -> dict[str, Any]:
     try:
         return typing.get_type_hints(fn, include_extras=True)
     except NameError:
-        return typing.get_type_hints(fn, localns=enclosing(fn), include_extras=True)
+        return typing.get_type_hints(fn, localns={**_variables(fn), **enclosing(fn)}, include_extras=True)
 
 
 def class_hints(cls: type) -> dict[str, Any]:
@@ -86,7 +86,15 @@ def class_hints(cls: type) -> dict[str, Any]:
     try:
         return typing.get_type_hints(cls, include_extras=True)
     except NameError:
-        return typing.get_type_hints(cls, localns={**enclosing(cls), cls.__name__: cls}, include_extras=True)
+        variables = {name: found for base in reversed(cls.__mro__) for name, found in _variables(base).items()}
+        return typing.get_type_hints(
+            cls, localns={**variables, **enclosing(cls), cls.__name__: cls}, include_extras=True
+        )
+
+
+def _variables(thing: object) -> dict[str, Any]:
+    """The variables of `class Box[T]` or `def f[T]` by name; early versions of Python 3.12 do not look there."""
+    return {variable.__name__: variable for variable in getattr(thing, "__type_params__", ())}
 
 
 def resolved(annotation: Any, scope: Scope) -> Any:

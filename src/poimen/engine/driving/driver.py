@@ -18,9 +18,12 @@ from poimen import clock
 from poimen.declare import values
 from poimen.declare.calling import CALLER, Current
 from poimen.engine.driving.scopes import AttemptScope, BodyScope, CallFuture, Scope, ThreadScope, WorkflowScope
+from poimen.engine.driving.attempts import Attempts
+from poimen.engine.driving.decisions import Decisions
 from poimen.engine.driving.effects import Effects
+from poimen.engine.driving.ending import Ending
 from poimen.engine.driving.hands import Hands
-from poimen.engine.driving.loop import BASE, RunLoop
+from poimen.engine.loop import BASE, RunLoop
 from poimen.engine.driving.outbox import Outbox
 from poimen.engine.driving.replay import Differs, Script
 from poimen.engine.driving.steps import Steps
@@ -48,7 +51,7 @@ if TYPE_CHECKING:
 
     from poimen.declare.specs import OnUnknown, ToolSpec, WorkflowSpec
     from poimen.engine.driving.scopes import Call
-    from poimen.engine.driving.loop import RunTimer
+    from poimen.engine.loop import RunTimer
     from poimen.engine.worker import Worker
     from poimen.gate.port import Key
     from poimen.kernel.events import Event
@@ -88,6 +91,7 @@ class Driver:
         self.outbox = Outbox(self)
         self.hands = Hands(self)
         self.steps = Steps(self)
+        self.attempts = Attempts(self)
         self.effects = Effects(self)
         self.workflow = WorkflowScope(self)
         self.live = False
@@ -101,7 +105,8 @@ class Driver:
         self.error: BaseException | None = None
         self.root: asyncio.Task[Any] | None = None
         self._held: list[Callable[[], None]] = []
-        self._settling = False
+        self.ending = Ending(self)
+        self.decisions = Decisions(self)
         self._now_us = view.admitted_at
         self._cancel_sent = self.line.cancel_delivered
 
@@ -249,11 +254,11 @@ class Driver:
             first = BranchStarted(epoch=self.epoch, worker=self.worker.id, code=code)
         self.submit((first,))
         if self.line.cancel_lsn and not again:
-            self.finish_cancelled()
+            self.ending.finish_cancelled()
             return
         missing = self.worker.recover(self) if again else ()
         if missing:
-            self.rest(missing)
+            self.ending.rest(missing)
             return
         args = self.fetch(self.view.admitted.args) if self.view.admitted is not None else b"{}"
         positional, named = self.spec.parameters.unpack(args)
@@ -347,7 +352,7 @@ class Driver:
 
     def timers_armed(self) -> bool:
         """Whether a timer will fire by itself."""
-        scopes: list[Scope] = [self.workflow, *(s for s in self.steps.scopes.values() if not s.dropped)]
+        scopes: list[Scope] = [self.workflow, *(s for s in self.attempts.scopes.values() if not s.dropped)]
         return any(t.real is not None for s in scopes for t in s.timers)
 
     def when_live(self, act: Callable[[], None]) -> None:
@@ -376,7 +381,7 @@ class Driver:
             return False
         left = self.script.next_unclaimed() or self.hands.unclaimed_effect()
         if left:
-            self.differ(left, self.script.unrecorded or ("the end" if self.root_ended() else "nothing more"))
+            self.ending.differ(left, self.script.unrecorded or ("the end" if self.root_ended() else "nothing more"))
             return False
         self.live = True
         held, self._held = self._held, []
@@ -391,13 +396,12 @@ class Driver:
 
     def _quiet(self) -> None:
         """Live, and nothing is ready or on its way into the code: end, rest, or wait for what moves."""
-        if self.moving or self.outbox.sending or self._settling:
+        if self.moving or self.outbox.sending or self.ending.settling:
             return
         if self.root_ended():
-            self._settling = True
-            self.spawn(self._finish())
+            self.ending.finish()
         elif not self.timers_armed() and not self.loop.foreign:
-            self.rest(self.hands.reasons())
+            self.ending.rest(self.hands.reasons())
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run something of this run on the main loop; the run is not at rest meanwhile."""
@@ -407,7 +411,7 @@ class Driver:
             try:
                 await work
             except PoimenError as error:
-                self.stop(error)
+                self.ending.stop(error)
             finally:
                 self.moving -= 1
                 self.loop.arm()
@@ -415,193 +419,6 @@ class Driver:
         running = self.main.create_task(whole(), context=BASE.copy())
         self.background.add(running)
         running.add_done_callback(self.background.discard)
-
-    # ---- decisions ---------------------------------------------------------------------------------------------
-
-    def decide(self, scope: Scope, decision_id: str, value: Any) -> Any:
-        """Record a decision; durable when it returns."""
-        body = values.dump(value, path=f"decide({decision_id!r})")
-        digest = values.digest(body)
-        in_workflow = scope is self.workflow
-        known = self.line.decisions.get(decision_id)
-        if known is not None and known.value_digest != digest:
-            raise DecisionConflict(
-                f"decision {decision_id!r} was recorded with another value",
-                where=f"{self.run} LSN {known.lsn}",
-                why=f"recorded: {self.fetch(known.value)[:200]!r}; now: {body[:200]!r}",
-                hint="the recorded decision stands; use another id for another choice",
-                decision_id=decision_id,
-            )
-        if in_workflow and self._claimed(f"decide:{decision_id}", "decide", digest, f"decide {decision_id!r}"):
-            return values.load(body)
-        if known is None:
-            seq = self._take_seq() if in_workflow else -1
-            event = DecisionRecorded(
-                id=decision_id,
-                value=self.keep(body),
-                value_digest=digest,
-                step=scope.step,
-                attempt=scope.attempt,
-                seq=seq,
-            )
-            self.outbox.send_now((event,))
-            points.reach("decided", decision_id)
-        return values.load(body)
-
-    def settle(self, scope: Scope, decision_id: str) -> None:
-        """Record that a decision was carried out; durable when it returns."""
-        if decision_id not in self.line.decisions:
-            raise NotFound(
-                f"no decision {decision_id!r} is recorded in this run",
-                where=self.run,
-                hint=f"poimen.decide({decision_id!r}, value) records it",
-            )
-        in_workflow = scope is self.workflow
-        if in_workflow and self._claimed(f"settle:{decision_id}", "settle", "", f"settle {decision_id!r}"):
-            return
-        if self.line.decisions[decision_id].owed:
-            seq = self._take_seq() if in_workflow else -1
-            self.outbox.send_now((DecisionSettled(id=decision_id, by="workflow", why="settle()", seq=seq),))
-
-    def _take_seq(self) -> int:
-        seq = self.workflow.seq
-        self.workflow.seq += 1
-        return seq
-
-    def _claimed(self, key: str, name: str, digest: str, what: str) -> bool:
-        """Whether the record has this call here; a call that it has elsewhere or not at all stops the run."""
-        if self.live:
-            return False
-        try:
-            recorded = self.script.claim(key=key, name=name, digest=digest, what=what)
-        except Differs as differs:
-            self.differ(differs.recorded, differs.asked)
-            raise Suspended from differs
-        if recorded:
-            self.workflow.seq += 1
-        elif not self.script.complete:
-            self.differ(self.script.next_unclaimed(), what)
-            raise Suspended
-        return recorded
-
-    # ---- the run stops -----------------------------------------------------------------------------------------
-
-    def differ(self, recorded: str, asked: str) -> None:
-        """The code asks for something else than what is recorded: nothing is executed, the branch waits."""
-        if self.dropped or self._settling:
-            return
-        detail = f"recorded: {recorded}; the code asked for: {asked}"
-        self.rest((Waiting(reason="code", about="workflow", detail=detail),))
-
-    def rest(self, reasons: Sequence[Waiting]) -> None:
-        """Record why the branch waits, and let go of it."""
-        if self._settling or self.dropped:
-            return
-        self._settling = True
-        self.spawn(self._rest(tuple(reasons)))
-
-    async def _rest(self, reasons: tuple[Waiting, ...]) -> None:
-        try:
-            await self.append((BranchWaiting(reasons=reasons, code=self.worker.code),), look=True)
-        except Conflict:
-            self._settling = False
-            if not self.live:
-                self.rest(reasons)
-            return
-        self._end("waiting")
-
-    async def _finish(self) -> None:
-        """The body has ended and every step with it: enter Verifying, and end."""
-        assert_root = self.root
-        if assert_root is None:
-            return
-        if self.line.cancel_lsn:
-            await self._ended(BranchEnded(state="CANCELLED", cause=self.line.cancel_why, unresolved=self.unresolved()))
-            return
-        value, record = self._result(assert_root)
-        verifying = BranchVerifying(value=value, error=record)
-        state = BranchEnded(state="FAILED" if record is not None else "SUCCEEDED", cause="")
-        try:
-            await self.append((verifying, state), look=True)
-        except Conflict:
-            self._settling = False
-            return
-        self._end("ended")
-
-    def _result(self, root: asyncio.Task[Any]) -> tuple[Payload | None, Any]:
-        error = asyncio.CancelledError("the workflow was cancelled by itself") if root.cancelled() else root.exception()
-        if error is None:
-            try:
-                return self.keep(values.dump(root.result(), self.spec.parameters.result, path="the result")), None
-            except PoimenError as refused:
-                error = refused
-        return None, record_of(error)
-
-    async def _ended(self, event: BranchEnded) -> None:
-        await self.append((event,))
-        self._end("ended")
-
-    def finish_cancelled(self) -> None:
-        """The run was cancelled before it began."""
-        self._settling = True
-        self.spawn(self._ended(BranchEnded(state="CANCELLED", cause=self.line.cancel_why)))
-
-    def unresolved(self) -> int:
-        """How many effects may have happened without anybody knowing."""
-        return len(self.line.unresolved())
-
-    def stop(self, error: BaseException) -> None:
-        """This run can no longer be driven here: fenced, or the log has failed."""
-        if self.error is None:
-            self.error = error
-        self._end("fenced" if isinstance(error, Fenced) else "failed")
-
-    def _end(self, how: str) -> None:
-        if not self.done.done():
-            self.drop()
-            self.done.set_result(how)
-
-    def let_go(self) -> None:
-        """Stop driving without a word in the log: the next worker goes on where this one stood."""
-        self.outbox.flush()
-        self._end("let go")
-
-    def suspend(self, future: CallFuture) -> None:
-        """Let a waiting call raise Suspended."""
-        if not future.done():
-            future.set_exception(Suspended())
-            future.exception()
-
-    def drop(self) -> None:
-        """Let go of the run's code without a sound: newest call first, then whatever waits for something else."""
-        if self.dropped:
-            return
-        self.dropped = True
-        self.loop.silent = True
-        self.outbox.close()
-        self.steps.close()
-        scopes: list[Scope] = [self.workflow, *self.steps.scopes.values()]
-        for timer in (t for s in scopes for t in s.timers):
-            timer.cancel()
-        futures = [c.future for c in self.workflow.calls.values()]
-        futures += [c.future for s in scopes if isinstance(s, AttemptScope) for c in s.effects.values()]
-        for future in reversed(futures):
-            self.suspend(future)
-        self.main.call_soon(self._dropped, 3, context=BASE)
-
-    def _dropped(self, rounds: int) -> None:
-        self.loop.drain()
-        left = sorted(asyncio.all_tasks(self.loop), key=hash)
-        if left and rounds:
-            for task in left:
-                task.cancel()
-            self.main.call_soon(self._dropped, rounds - 1, context=BASE)
-            return
-        for task in left:
-            task._log_destroy_pending = False  # type: ignore[attr-defined]
-        self.worker.leftovers.extend(left)
-        if self.root is not None and self.root.done() and not self.root.cancelled():
-            self.root.exception()
 
 
 async def _awaited(thread: asyncio.Future[Any]) -> Any:

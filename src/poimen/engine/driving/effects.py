@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from poimen import clock
 from poimen.engine.driving.scopes import AttemptScope, BodyScope, Call, CallFuture
-from poimen.engine.driving.loop import BASE
+from poimen.engine.loop import BASE
 from poimen.declare.specs import described
 from poimen.gate.guard import Guard
 from poimen.gate.port import Closed, Dropped, Key, Known, Landed, Refused, Stopped, Unknown
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from poimen.declare.specs import Options, ToolSpec
     from poimen.engine.driving.driver import Driver
     from poimen.kernel.events import Event
-    from poimen.kernel.intent import IntentDispatched, LateOutcome, Outcome
+    from poimen.kernel.intent import LateOutcome, Outcome
     from poimen.kernel.views import IntentView, RequestView
 
 
@@ -46,12 +46,12 @@ class EffectPort:
         """Append under the run's epoch; durable when it returns."""
         await self._driver.append(events)
 
-    async def dispatch(self, event: IntentDispatched) -> None:
+    async def dispatch(self, *events: Event) -> None:
         """Append a Dispatched, unless something that was not folded lies below it."""
         if self._driver.draining:
             raise Suspended
         try:
-            await self._driver.append((event,), look=True)
+            await self._driver.append(events, look=True)
         except Conflict as conflict:
             raise Refused from conflict
 
@@ -69,7 +69,7 @@ class EffectPort:
 
     def closing(self, key: Key, outcome: Outcome) -> tuple[Event, ...]:
         """The end of the attempt, where the tool is its own step."""
-        return () if self._scope is not None else self._driver.steps.closing(key, outcome)
+        return () if self._scope is not None else self._driver.attempts.closing(key, outcome)
 
     def caller(self, key: Key, request_id: str, *, probing: bool) -> BodyScope:
         """What stands behind poimen calls made in the body."""
@@ -138,7 +138,7 @@ class Effects:
             self.driver.when_live(lambda: self._perform(call, scope.attempt, scope))
         elif (known.pending.tool, known.pending.args_digest) != (spec.name, digest):
             recorded = f"{known.pending.tool} as effect {ordinal} of {scope.step} with {known.pending.args_digest[:12]}"
-            self.driver.differ(recorded, f"{spec.name} with {digest[:12]}: {call.what}")
+            self.driver.ending.differ(recorded, f"{spec.name} with {digest[:12]}: {call.what}")
         elif ordinal in scope.recorded:
             self.driver.when_live(lambda: self.resume(call, scope.attempt, scope))
         return future
@@ -162,7 +162,7 @@ class Effects:
         try:
             pending = self._pending(call, attempt)
         except CodeChanged as changed:
-            self.driver.differ(changed.message, call.what)
+            self.driver.ending.differ(changed.message, call.what)
             return
         guard = self._guard(call.spec, pending, scope, call.packed)
         self._go(guard, guard.perform(), scope)
@@ -213,12 +213,12 @@ class Effects:
         try:
             closed = await work
         except Fenced as error:
-            driver.stop(error)
+            driver.ending.stop(error)
             return
         except (Suspended, asyncio.CancelledError):
             return
         except Exception as error:  # noqa: BLE001 (the run stops, the cause is told to whoever drives it)
-            driver.stop(error)
+            driver.ending.stop(error)
             return
         finally:
             driver.moving -= 1
@@ -232,14 +232,14 @@ class Effects:
 
     def _note_original(self, guard: Guard) -> None:
         """While the process lives, the error that the tool raised is the cause of the one that the code is told."""
-        scope = self.driver.steps.scopes.get(guard.key[:2])
+        scope = self.driver.attempts.scopes.get(guard.key[:2])
         call = scope.effects.get(guard.key[2]) if scope is not None else None
         if call is not None:
             call.original = guard.error
 
     async def _closed(self, guard: Guard, closed: Closed, scope: AttemptScope | None) -> None:
         if scope is None:
-            await self.driver.steps.tool_closed(guard, closed)
+            await self.driver.attempts.tool_closed(guard, closed)
             return
         match closed:
             case Known() | Landed() | Dropped():
@@ -250,7 +250,7 @@ class Effects:
             case Unknown():
                 scope.unknown = True
         if scope.unknown and not any(k[:2] == guard.key[:2] for k in self.guards):
-            await self.driver.steps.end_unknown(scope)
+            await self.driver.attempts.end_unknown(scope)
 
     # ---- after a restart -------------------------------------------------------------------------------------------
 

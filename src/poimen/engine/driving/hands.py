@@ -88,7 +88,7 @@ class Hands:
             if verdict is _Verdict.NOT_YET:
                 if not driver.loop.foreign:
                     asked = driver.script.unrecorded or ("nothing more" if driver.root_ended() else "nothing yet")
-                    driver.differ(f"{_words(due)}", asked)
+                    driver.ending.differ(f"{_words(due)}", asked)
                 return False
             line.popleft()
             if verdict is _Verdict.GO:
@@ -99,7 +99,7 @@ class Hands:
 
     def _inherited(self) -> bool:
         """What an attempt takes over from the one before comes first, in the order in which it had come."""
-        for scope in self._driver.steps.scopes.values():
+        for scope in self._driver.attempts.scopes.values():
             if scope.handed and not scope.dropped and (call := scope.effects.get(scope.handed[0])) is not None:
                 known = scope.inherited[scope.handed.pop(0)]
                 if not call.future.done():
@@ -131,7 +131,7 @@ class Hands:
         return _Verdict.GO
 
     def _verdict_of_effect(self, due: HandOver) -> _Verdict:
-        scope = self._driver.steps.scopes.get((due.step, due.attempt))
+        scope = self._driver.attempts.scopes.get((due.step, due.attempt))
         if scope is None:
             return _Verdict.NOT_YET
         if scope.dropped:
@@ -144,7 +144,7 @@ class Hands:
     def _verdict_of_timer(self, due: HandOver) -> _Verdict:
         scope: Scope | None = self._driver.workflow
         if due.step:
-            scope = self._driver.steps.scopes.get((due.step, due.attempt))
+            scope = self._driver.attempts.scopes.get((due.step, due.attempt))
         if scope is None:
             return _Verdict.NOT_YET
         if scope.dropped:
@@ -161,7 +161,7 @@ class Hands:
             case "cancel":
                 driver.deliver_cancel()
             case "timer":
-                scope: Scope = driver.steps.scopes[due.step, due.attempt] if due.step else driver.workflow
+                scope: Scope = driver.attempts.scopes[due.step, due.attempt] if due.step else driver.workflow
                 timer = scope.timers[due.n]
                 timer.fired = True
                 driver.loop.fire(timer)
@@ -179,7 +179,7 @@ class Hands:
             case "told":
                 self._tell(driver.workflow.calls[due.step], due.event)
             case "effect":
-                scope_of = driver.steps.scopes[due.step, due.attempt]
+                scope_of = driver.attempts.scopes[due.step, due.attempt]
                 self._tell_effect(scope_of, scope_of.effects[due.n], due.event)
 
     def _tell(self, call: Call, event: Event) -> None:
@@ -197,7 +197,7 @@ class Hands:
                     value = step.effects(event.attempt)[event.ordinal or 0].value
                 self._value(call, value)
             case AttemptFailed() | AttemptTimedOut():
-                self._error(call, event.error, self._driver.steps.originals.pop(call.key, None))
+                self._error(call, event.error, self._driver.attempts.originals.pop(call.key, None))
             case AttemptCancelled():
                 future.end_cancelled()
             case AttemptIndeterminate():
@@ -251,7 +251,7 @@ class Hands:
         try:
             value = values.load(self._driver.fetch(payload), call.spec.parameters.result, path=f"{call.spec.name}()")
         except NotStorable as error:
-            self._driver.differ(f"{call.key} returned a value that the code can no longer read", str(error.message))
+            self._driver.ending.differ(f"{call.key} returned a value that the code can no longer read", str(error.message))
             return
         call.future.set_result(value)
 
@@ -288,7 +288,7 @@ class Hands:
 
     def unclaimed_effect(self) -> str:
         """An effect of a live attempt that is recorded and that its code has not asked for."""
-        for (key, attempt), scope in self._driver.steps.scopes.items():
+        for (key, attempt), scope in self._driver.attempts.scopes.items():
             last = self._driver.line.steps[key].last if key in self._driver.line.steps else None
             if last is None or last.no != attempt or last.state is not AttemptState.RUNNING or scope.dropped:
                 continue

@@ -13,7 +13,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from poimen import clock
-from poimen.engine.driving.loop import BASE
+from poimen.engine.loop import BASE
 from poimen.kernel.errors import Conflict, Suspended, invariant
 from poimen.kernel.events import BranchEnded, BranchResumed, BranchStarted, BranchVerifying, BranchWaiting
 from poimen.kernel.fold import apply
@@ -190,7 +190,7 @@ class Outbox:
             if isinstance(ticket.error, Conflict):
                 self.catch_up()
             else:
-                driver.stop(ticket.error)
+                driver.ending.stop(ticket.error)
         else:
             first = ticket.outcome().first
             view, branch, epoch = driver.view, driver.line.id, driver.epoch

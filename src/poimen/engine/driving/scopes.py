@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from poimen.declare.specs import Options, ToolSpec
     from poimen.engine.driving.driver import Driver
-    from poimen.engine.driving.loop import RunLoop, RunTimer
+    from poimen.engine.loop import RunLoop, RunTimer
     from poimen.kernel.views import IntentView
 
 T = TypeVar("T")
@@ -111,12 +111,12 @@ class Scope:
     def decide(self, decision_id: str, value: Any) -> Any:
         """Record a decision."""
         self.refuse_when_dropped()
-        return self.driver.decide(self, decision_id, value)
+        return self.driver.decisions.decide(self, decision_id, value)
 
     def settle(self, decision_id: str) -> None:
         """Record that a decision was carried out."""
         self.refuse_when_dropped()
-        self.driver.settle(self, decision_id)
+        self.driver.decisions.settle(self, decision_id)
 
     def call_sync(self, spec: ToolSpec, packed: bytes, options: Options) -> Any:  # noqa: ARG002 (Caller)
         """Refuse: the run's own loop runs in this thread."""
@@ -228,8 +228,8 @@ class AttemptScope(Scope):
         return self._call(spec, packed, options)
 
     async def _call(self, spec: ToolSpec, packed: bytes, options: Options) -> Any:
-        if spec.kind == "step" or self.driver.steps.is_pure(spec):
-            return await self.driver.steps.inline(self, spec, packed)
+        if spec.kind == "step" or spec.is_pure:
+            return await self.driver.attempts.inline(self, spec, packed)
         digest = self.driver.digest(packed)
         return await self._wait(lambda: self.driver.effects.begin(self, spec, packed, digest, options), spec)
 

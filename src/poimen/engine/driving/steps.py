@@ -1,64 +1,41 @@
-"""Steps of a run: calls of the workflow, their attempts, what ends them, when they are tried again.
+"""Steps of a run: the workflow's calls, from claim to attempt, and when they are tried again.
 
 This module must never touch the outside world (effects do that through the gate); it keeps the
-invariants that an attempt ends by one record, and that the next one starts at a recorded place.
+invariant that every attempt starts at a recorded place of the order.
 
 Source: design protocol.md, sections 1, 4 and 5.
 """
 
 from __future__ import annotations
 
-import asyncio
-import contextvars
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from poimen import clock
-from poimen.declare import values
-from poimen.declare.calling import CALLER
 from poimen.declare.specs import matches
-from poimen.engine.driving.scopes import AttemptScope, Call, CallFuture, ThreadScope, WorkflowScope
-from poimen.engine.driving.loop import BASE
 from poimen.engine.driving.replay import Differs
-from poimen.gate.guard import GivenUp, Raised, Value, compute, open_code
-from poimen.gate.error_record import rebuild, record_of
-from poimen.gate.port import Closed, Dropped, Key, Known, Landed, Stopped, Unknown
+from poimen.engine.loop import BASE
 from poimen.kernel.attempt import TERMINAL, AttemptState
-from poimen.kernel.effect_class import EffectClass
-from poimen.kernel.errors import NotSent, NotStorable, PoimenError, Rejected, Suspended
-from poimen.kernel.events import (
-    AttemptCancelled,
-    AttemptFailed,
-    AttemptIndeterminate,
-    AttemptStarted,
-    AttemptSucceeded,
-    AttemptTimedOut,
-    StepComputed,
-)
-from poimen.kernel.intent import ErrorRecord, FailedRead, NotSentOutcome, RejectedOutcome, Returned
+from poimen.kernel.errors import NotSent, PoimenError
+from poimen.kernel.events import AttemptCancelled, AttemptFailed, AttemptStarted, AttemptSucceeded
+from poimen.kernel.intent import ErrorRecord
 
 if TYPE_CHECKING:
+    import asyncio
+
     from poimen.declare.specs import ToolSpec
     from poimen.engine.driving.driver import Driver
-    from poimen.kernel.events import Event
-    from poimen.kernel.intent import Outcome
+    from poimen.engine.driving.scopes import Call, CallFuture, WorkflowScope
 
 LONGEST_BACKOFF_S = 60.0
 
 
 class Steps:
-    """The workflow's calls and the attempts that are being made at them."""
+    """The calls of one workflow."""
 
     def __init__(self, driver: Driver) -> None:
         self.driver = driver
-        self.scopes: dict[tuple[str, int], AttemptScope] = {}
         self.current: dict[str, int] = {}
-        self.originals: dict[str, BaseException] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
-
-    @staticmethod
-    def is_pure(spec: ToolSpec) -> bool:
-        """A tool without an intent: no I/O, computed again whenever it is asked for."""
-        return spec.effect is not None and spec.effect.effect_class == EffectClass.PURE.name
 
     # ---- a call begins -----------------------------------------------------------------------------------------
 
@@ -72,7 +49,7 @@ class Steps:
         try:
             recorded = driver.script.claim(key=call.key, name=call.spec.name, digest=call.digest, what=call.what)
         except Differs as differs:
-            driver.differ(differs.recorded, differs.asked)
+            driver.ending.differ(differs.recorded, differs.asked)
             return future
         if not recorded:
             driver.when_live(lambda: self._start(scope, call))
@@ -81,7 +58,7 @@ class Steps:
         step = driver.line.steps[call.key]
         self.current[call.key] = step.last.no
         if step.last.state is AttemptState.RUNNING and step.last.no == 1 and step.kind == "step":
-            self._run_body(call, 1)
+            self.driver.attempts.run_body(call, 1)
         driver.when_live(lambda: self._resume(call))
         return future
 
@@ -111,12 +88,12 @@ class Steps:
         step = driver.line.steps[call.key]
         last = step.last
         if last.state is AttemptState.RUNNING and step.kind != "step":
-            if self.is_pure(call.spec) or 0 not in last.intents:
+            if call.spec.is_pure or 0 not in last.intents:
                 self.launch(call, last.no)
             else:
                 driver.effects.resume(call, last.no, None)
         elif last.state is AttemptState.PENDING:
-            self._later(call, last.no, last.not_before)
+            self.later(call, last.no, last.not_before)
         elif step.parked:
             self.try_again(call)
         if call.future.cancel_asked and not call.future.done():
@@ -128,9 +105,9 @@ class Steps:
         """Run attempt `attempt` of a call; its start is recorded, or on its way."""
         self.current[call.key] = attempt
         if call.spec.kind == "step":
-            self._run_body(call, attempt)
-        elif self.is_pure(call.spec):
-            self.driver.spawn(self._compute(call, attempt))
+            self.driver.attempts.run_body(call, attempt)
+        elif call.spec.is_pure:
+            self.driver.spawn(self.driver.attempts.compute(call, attempt))
         else:
             self._run_tool(call, attempt)
 
@@ -144,243 +121,6 @@ class Steps:
             self.driver.submit((AttemptFailed(step=call.key, attempt=attempt, error=record),))
         else:
             self.driver.submit((AttemptSucceeded(step=call.key, attempt=attempt, value=known.value),))
-
-    async def _compute(self, call: Call, attempt: int) -> None:
-        args, kwargs = call.spec.parameters.unpack(call.packed)
-        caller = self.driver.body_scope(call.key, attempt)
-        ended = await compute(call.spec, args, kwargs, caller, self.driver.worker.threads)
-        if self.driver.dropped:
-            return
-        match ended:
-            case Value():
-                self._returned(call, attempt, ended.value)
-            case Raised():
-                self._failed(call, attempt, ended.error)
-            case GivenUp():
-                self._failed(call, attempt, TimeoutError(f"{call.spec.name} did not end in time"))
-
-    def scope(self, call_key: str, attempt: int) -> AttemptScope:
-        """The scope of an attempt; made once."""
-        known = self.scopes.get((call_key, attempt))
-        if known is None:
-            known = self.scopes[call_key, attempt] = AttemptScope(self.driver, call_key, attempt)
-            step = self.driver.line.steps.get(call_key)
-            if step is not None:
-                known.inherited = step.inherited(attempt)
-                known.handed = sorted(known.inherited, key=lambda n: known.inherited[n].last_lsn)
-                if attempt <= len(step.attempts):
-                    known.recorded = dict(step.attempts[attempt - 1].intents)
-        return known
-
-    def _run_body(self, call: Call, attempt: int) -> None:
-        driver, spec = self.driver, call.spec
-        scope = self.scope(call.key, attempt)
-        if scope.dropped:
-            return
-        args, kwargs = spec.parameters.unpack(call.packed)
-        context = contextvars.copy_context()
-        if spec.is_async:
-            context.run(CALLER.set, scope)
-            scope.work = driver.loop.create_task(self._body(scope, call, args, kwargs), context=context)
-        else:
-            context.run(CALLER.set, ThreadScope(scope))
-            thread = driver.in_thread(lambda: context.run(open_code(spec), *args, **kwargs))
-            scope.work = driver.loop.create_task(self._await_thread(scope, call, thread), context=context)
-
-    async def _body(self, scope: AttemptScope, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        try:
-            value = await open_code(call.spec)(*args, **kwargs)
-        except Suspended:
-            return
-        except BaseException as error:  # noqa: BLE001 (recorded as the attempt's end)
-            await self._body_ended(scope, call, error=error)
-        else:
-            await self._body_ended(scope, call, value=value)
-
-    async def _await_thread(self, scope: AttemptScope, call: Call, thread: asyncio.Future[Any]) -> None:
-        try:
-            value = await asyncio.shield(thread)
-        except Suspended:
-            return
-        except asyncio.CancelledError as error:
-            scope.cancelling = True
-            for effect in scope.effects.values():
-                effect.future.cancel()
-            try:
-                await thread
-            except BaseException as late:  # noqa: BLE001 (the thread's own end, whatever it is)
-                error = late if isinstance(late, asyncio.CancelledError) else error
-            await self._body_ended(scope, call, error=error)
-        except BaseException as error:  # noqa: BLE001 (recorded as the attempt's end)
-            await self._body_ended(scope, call, error=error)
-        else:
-            await self._body_ended(scope, call, value=value)
-
-    async def _body_ended(
-        self, scope: AttemptScope, call: Call, *, value: Any = None, error: BaseException | None = None
-    ) -> None:
-        """The code has ended; its effects must have ended too before the attempt has."""
-        if scope.dropped or self.driver.dropped:
-            return
-        left = [effect.future for effect in scope.effects.values() if not effect.future.done()]
-        for future in left:
-            future.cancel()
-        if left:
-            await asyncio.wait(left)
-        if scope.dropped or self.driver.dropped:
-            return
-        scope.dropped = True
-        if error is None:
-            self._returned(call, scope.attempt, value)
-        else:
-            self._failed(call, scope.attempt, error)
-
-    async def inline(self, scope: AttemptScope, spec: ToolSpec, packed: bytes) -> Any:
-        """A pure tool, or a step, called inside a step: part of the step's own code."""
-        args, kwargs = spec.parameters.unpack(packed)
-        found = open_code(spec)(*args, **kwargs)
-        value = await found if spec.is_async else found
-        scope.refuse_when_dropped()
-        result = spec.parameters.result
-        return values.load(values.dump(value, result, path=f"{spec.name}() returned"), result)
-
-    # ---- an attempt ends ---------------------------------------------------------------------------------------
-
-    def _returned(self, call: Call, attempt: int, value: Any) -> None:
-        spec = call.spec
-        try:
-            body = values.dump(value, spec.parameters.result, path=f"{spec.name}() returned")
-        except NotStorable as error:
-            self._failed(call, attempt, error)
-            return
-        driver = self.driver
-        payload = driver.keep(body)
-        started = driver.last_emitted
-        if (
-            isinstance(started, AttemptStarted)
-            and started.step == call.key
-            and started.attempt == attempt == 1
-        ):
-            driver.replace_last(
-                StepComputed(
-                    step=call.key,
-                    seq=started.seq,
-                    kind=started.kind,
-                    name=started.name,
-                    version=started.version,
-                    args=started.args,
-                    args_digest=started.args_digest,
-                    value=payload,
-                    started_at=driver.last_emitted_at,
-                )
-            )
-        else:
-            driver.emit(AttemptSucceeded(step=call.key, attempt=attempt, value=payload))
-
-    def _failed(self, call: Call, attempt: int, error: BaseException) -> None:
-        driver = self.driver
-        if isinstance(error, asyncio.CancelledError) and (call.future.cancel_asked or driver.cancelled):
-            driver.submit((AttemptCancelled(step=call.key, attempt=attempt, why=driver.why_cancelled()),))
-            return
-        self.originals[call.key] = error
-        event = AttemptFailed(
-            step=call.key,
-            attempt=attempt,
-            error=record_of(error),
-            retry_at=self._retry_at(call, attempt, error),
-        )
-        driver.emit(event)
-        if event.retry_at is not None:
-            self._later(call, attempt + 1, event.retry_at)
-
-    def closing(self, key: Key, outcome: Outcome) -> tuple[Event, ...]:
-        """The record that ends the attempt of a tool that is its own step, for its outcome's transaction."""
-        step, attempt, ordinal = key
-        guard = self.driver.effects.guards[key]
-        match outcome:
-            case Returned(unstorable=""):
-                return (AttemptSucceeded(step=step, attempt=attempt, ordinal=ordinal),)
-            case Returned():
-                record = ErrorRecord(type="NotStorable", message=outcome.unstorable)
-                return (AttemptFailed(step=step, attempt=attempt, error=record),)
-            case RejectedOutcome() | NotSentOutcome() | FailedRead():
-                if isinstance(outcome, NotSentOutcome) and guard.stopping:
-                    return (AttemptCancelled(step=step, attempt=attempt, why=self.driver.why_cancelled()),)
-                call = self.driver.workflow.calls.get(step)
-                if guard.error is not None:
-                    self.originals[step] = guard.error
-                error = guard.error or rebuild("failed", outcome.error)
-                retry_at = self._retry_at_of(guard.spec, call, attempt, error)
-                return (AttemptFailed(step=step, attempt=attempt, error=outcome.error, retry_at=retry_at),)
-
-    async def tool_closed(self, guard: Any, closed: Closed) -> None:
-        """The guard of a tool that is its own step has ended."""
-        driver = self.driver
-        step, attempt, ordinal = guard.key
-        match closed:
-            case Known() | Landed():
-                last = driver.line.steps[step].last
-                call = driver.workflow.calls.get(step)
-                if last.state is AttemptState.PENDING and call is not None:
-                    self._later(call, last.no, last.not_before)
-            case Stopped():
-                await driver.append((AttemptCancelled(step=step, attempt=attempt, why=driver.why_cancelled()),))
-            case Dropped(why="cancel"):
-                await driver.append((AttemptCancelled(step=step, attempt=attempt, why=driver.why_cancelled()),))
-            case Dropped():
-                await self._timed_out(guard, step, attempt)
-            case Unknown():
-                await self._end_unknown(step, attempt, (ordinal,), guard.spec, closed.why)
-
-    async def _timed_out(self, guard: Any, step: str, attempt: int) -> None:
-        call = self.driver.workflow.calls.get(step)
-        error = TimeoutError(f"{guard.spec.name} did not answer within {guard.terms.timeout_us / 1e6:g} s")
-        retry_at = self._retry_at_of(guard.spec, call, attempt, error)
-        event = AttemptTimedOut(step=step, attempt=attempt, error=record_of(error), retry_at=retry_at)
-        await self.driver.append((event,))
-        if retry_at is not None and call is not None:
-            self._later(call, attempt + 1, retry_at)
-
-    async def end_unknown(self, scope: AttemptScope) -> None:
-        """Every other effect of the attempt has ended: it is Indeterminate, its code is closed silently."""
-        if scope.dropped:
-            return
-        attempt = self.driver.line.steps[scope.step].attempts[scope.attempt - 1]
-        unknown = tuple(sorted(i.id.ordinal for i in attempt.intents.values() if i.open or i.resolution is not None))
-        call = self.driver.workflow.calls.get(scope.step)
-        spec = call.spec if call is not None else None
-        await self._end_unknown(scope.step, scope.attempt, unknown, spec, "")
-        self.drop_scope(scope)
-
-    async def _end_unknown(
-        self, step: str, attempt: int, unknown: tuple[int, ...], spec: ToolSpec | None, why: str
-    ) -> None:
-        driver = self.driver
-        call = driver.workflow.calls.get(step)
-        told = driver.on_indeterminate(spec, call) == "raise"
-        cause = "cancel" if why == "cancel" or driver.stopping() else "left_unresolved"
-        event = AttemptIndeterminate(step=step, attempt=attempt, cause=cause, unknown=unknown, told=told)
-        await driver.append((event,))
-        if call is not None and driver.live:
-            self.try_again(call)
-
-    def drop_scope(self, scope: AttemptScope) -> None:
-        """Close an attempt's code: newest call first, each poimen call meanwhile raises Suspended."""
-        scope.dropped = True
-        for effect in reversed(list(scope.effects.values())):
-            self.driver.suspend(effect.future)
-        work = scope.work
-        if work is not None and not work.done():
-            self.driver.loop.call_soon(self._nudge, work, 3)
-
-    def _nudge(self, work: asyncio.Future[Any], rounds: int) -> None:
-        """Code that waits for something else than a call (a lock, a queue) is cancelled instead."""
-        if work.done():
-            return
-        if rounds:
-            self.driver.loop.call_soon(self._nudge, work, rounds - 1)
-        else:
-            work.cancel()
 
     # ---- the next attempt --------------------------------------------------------------------------------------
 
@@ -411,7 +151,7 @@ class Steps:
             )
         )
 
-    def _later(self, call: Call, attempt: int, at: int) -> None:
+    def later(self, call: Call, attempt: int, at: int) -> None:
         """Start attempt `attempt` when its time has come."""
         driver = self.driver
         if call.key in self._timers or driver.dropped:
@@ -427,10 +167,8 @@ class Steps:
 
         self._timers[call.key] = driver.main.call_later(delay, due, context=BASE)
 
-    def _retry_at(self, call: Call, attempt: int, error: BaseException) -> int | None:
-        return self._retry_at_of(call.spec, call, attempt, error)
-
-    def _retry_at_of(self, spec: ToolSpec, call: Call | None, attempt: int, error: BaseException) -> int | None:
+    def retry_at(self, spec: ToolSpec, call: Call | None, attempt: int, error: BaseException) -> int | None:
+        """When the next attempt is due, microseconds since the Unix epoch; None when there is none."""
         attempts = spec.attempts
         if call is not None and call.options.attempts is not None:
             attempts = call.options.attempts
@@ -473,7 +211,7 @@ class Steps:
             driver.moving -= 1
             driver.submit((AttemptCancelled(step=call.key, attempt=attempt, why=driver.why_cancelled()),))
             return
-        scope = self.scopes.get((call.key, attempt))
+        scope = driver.attempts.scopes.get((call.key, attempt))
         if scope is not None and scope.work is not None:
             scope.work.cancel()
         guard = driver.effects.guards.get((call.key, attempt, 0))
@@ -488,4 +226,4 @@ def _retryable(spec: ToolSpec, error: BaseException) -> bool:
         return True
     if isinstance(error, PoimenError):
         return False
-    return isinstance(error, Exception) and not isinstance(error, Rejected)
+    return isinstance(error, Exception)

@@ -83,7 +83,7 @@ class Anchor:
                 size = file.seek(0, os.SEEK_END)
                 file.seek(max(0, size - _TAIL_BYTES))
                 lines = file.read().split(b"\n")
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
         for line in reversed(lines):
             entry = _entry(line)
@@ -96,7 +96,7 @@ class Anchor:
         found = Anchored()
         try:
             lines = self._path.read_bytes().split(b"\n")
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return found
         for number, line in enumerate(lines[:-1], start=1):
             entry = _entry(line)

@@ -10,6 +10,7 @@ Source: design storage.md, "The log" (log check), "SQLite" (backup); case C16.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
@@ -242,7 +243,8 @@ def backup(reader: Reader, anchored: Anchored, to: Path) -> None:
         raise translated(error, to, "writing a backup") from error
     finally:
         for left in (beside, beside.with_name(f"{beside.name}-wal"), beside.with_name(f"{beside.name}-shm")):
-            left.unlink(missing_ok=True)
+            with suppress(OSError):
+                left.unlink()
 
 
 def _copy(source: apsw.Connection, copy: apsw.Connection) -> None:

@@ -1,0 +1,94 @@
+"""Decisions: recorded in place, durable before anything else of the run happens.
+
+This module must never act on a decision; it keeps promise 1: a decision, once `decide()` returns,
+survives cancellation, time-out, `kill -9` and power loss.
+
+Source: requirement decision-ledger; design protocol.md, section 3 ("Decisions").
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from poimen.declare import values
+from poimen.engine.driving.replay import Differs
+from poimen.gate import points
+from poimen.kernel.errors import DecisionConflict, NotFound, Suspended
+from poimen.kernel.events import DecisionRecorded, DecisionSettled
+
+if TYPE_CHECKING:
+    from poimen.engine.driving.driver import Driver
+    from poimen.engine.driving.scopes import Scope
+
+
+class Decisions:
+    """The decisions of one branch."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+
+    def decide(self, scope: Scope, decision_id: str, value: Any) -> Any:
+        """Record a decision; durable when it returns."""
+        body = values.dump(value, path=f"decide({decision_id!r})")
+        digest = values.digest(body)
+        in_workflow = scope is self._driver.workflow
+        known = self._driver.line.decisions.get(decision_id)
+        if known is not None and known.value_digest != digest:
+            raise DecisionConflict(
+                f"decision {decision_id!r} was recorded with another value",
+                where=f"{self._driver.run} LSN {known.lsn}",
+                why=f"recorded: {self._driver.fetch(known.value)[:200]!r}; now: {body[:200]!r}",
+                hint="the recorded decision stands; use another id for another choice",
+                decision_id=decision_id,
+            )
+        if in_workflow and self._claimed(f"decide:{decision_id}", "decide", digest, f"decide {decision_id!r}"):
+            return values.load(body)
+        if known is None:
+            seq = self._take_seq() if in_workflow else -1
+            event = DecisionRecorded(
+                id=decision_id,
+                value=self._driver.keep(body),
+                value_digest=digest,
+                step=scope.step,
+                attempt=scope.attempt,
+                seq=seq,
+            )
+            self._driver.outbox.send_now((event,))
+            points.reach("decided", decision_id)
+        return values.load(body)
+
+    def settle(self, scope: Scope, decision_id: str) -> None:
+        """Record that a decision was carried out; durable when it returns."""
+        if decision_id not in self._driver.line.decisions:
+            raise NotFound(
+                f"no decision {decision_id!r} is recorded in this run",
+                where=self._driver.run,
+                hint=f"poimen.decide({decision_id!r}, value) records it",
+            )
+        in_workflow = scope is self._driver.workflow
+        if in_workflow and self._claimed(f"settle:{decision_id}", "settle", "", f"settle {decision_id!r}"):
+            return
+        if self._driver.line.decisions[decision_id].owed:
+            seq = self._take_seq() if in_workflow else -1
+            self._driver.outbox.send_now((DecisionSettled(id=decision_id, by="workflow", why="settle()", seq=seq),))
+
+    def _take_seq(self) -> int:
+        seq = self._driver.workflow.seq
+        self._driver.workflow.seq += 1
+        return seq
+
+    def _claimed(self, key: str, name: str, digest: str, what: str) -> bool:
+        """Whether the record has this call here; a call that it has elsewhere or not at all stops the run."""
+        if self._driver.live:
+            return False
+        try:
+            recorded = self._driver.script.claim(key=key, name=name, digest=digest, what=what)
+        except Differs as differs:
+            self._driver.ending.differ(differs.recorded, differs.asked)
+            raise Suspended from differs
+        if recorded:
+            self._driver.workflow.seq += 1
+        elif not self._driver.script.complete:
+            self._driver.ending.differ(self._driver.script.next_unclaimed(), what)
+            raise Suspended
+        return recorded

@@ -1,0 +1,160 @@
+"""How a branch stops being driven: it ends, rests with a reason, or is let go of without a word.
+
+This module must never lose an unknown: what is open when a branch ends is counted in its last record
+and stays in the inbox. It keeps the invariants that a branch waits only with a reason on record, and
+that a dropped run makes no sound and no effect.
+
+Source: design protocol.md, section 2; section 5 ("Dropping").
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from poimen.declare import values
+from poimen.engine.driving.scopes import AttemptScope, CallFuture, Scope
+from poimen.engine.loop import BASE
+from poimen.gate.error_record import record_of
+from poimen.kernel.errors import Conflict, Fenced, PoimenError, Suspended
+from poimen.kernel.events import BranchEnded, BranchVerifying, BranchWaiting, Waiting
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from poimen.engine.driving.driver import Driver
+    from poimen.kernel.intent import ErrorRecord, Payload
+
+
+class Ending:
+    """The ways out of driving one branch. `settling`: one of them is being taken."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self.settling = False
+
+    def differ(self, recorded: str, asked: str) -> None:
+        """The code asks for something else than what is recorded: nothing is executed, the branch waits."""
+        if self._driver.dropped or self.settling:
+            return
+        detail = f"recorded: {recorded}; the code asked for: {asked}"
+        self.rest((Waiting(reason="code", about="workflow", detail=detail),))
+
+    def rest(self, reasons: Sequence[Waiting]) -> None:
+        """Record why the branch waits, and let go of it."""
+        if self.settling or self._driver.dropped:
+            return
+        self.settling = True
+        self._driver.spawn(self._rest(tuple(reasons)))
+
+    async def _rest(self, reasons: tuple[Waiting, ...]) -> None:
+        try:
+            await self._driver.append((BranchWaiting(reasons=reasons, code=self._driver.worker.code),), look=True)
+        except Conflict:
+            self.settling = False
+            if not self._driver.live:
+                self.rest(reasons)
+            return
+        self._end("waiting")
+
+    def finish(self) -> None:
+        """The body has ended and every step with it: enter Verifying, and end."""
+        root = self._driver.root
+        if root is not None and not self.settling:
+            self.settling = True
+            self._driver.spawn(self._finish(root))
+
+    async def _finish(self, root: asyncio.Task[Any]) -> None:
+        if self._driver.line.cancel_lsn:
+            await self._ended(BranchEnded(state="CANCELLED", cause=self._driver.line.cancel_why, unresolved=self.unresolved()))
+            return
+        value, record = self._result(root)
+        verifying = BranchVerifying(value=value, error=record)
+        state = BranchEnded(
+            state="FAILED" if record is not None else "SUCCEEDED", cause="", unresolved=self.unresolved()
+        )
+        try:
+            await self._driver.append((verifying, state), look=True)
+        except Conflict:
+            self.settling = False
+            return
+        self._end("ended")
+
+    def _result(self, root: asyncio.Task[Any]) -> tuple[Payload | None, ErrorRecord | None]:
+        if root.cancelled():
+            return None, record_of(asyncio.CancelledError("the workflow cancelled itself"))
+        error = root.exception()
+        if error is not None:
+            return None, record_of(error)
+        driver = self._driver
+        try:
+            body = values.dump(root.result(), driver.spec.parameters.result, path="the result")
+        except PoimenError as refused:
+            return None, record_of(refused)
+        return driver.keep(body), None
+
+    async def _ended(self, event: BranchEnded) -> None:
+        await self._driver.append((event,))
+        self._end("ended")
+
+    def finish_cancelled(self) -> None:
+        """The run was cancelled before it began."""
+        self.settling = True
+        self._driver.spawn(self._ended(BranchEnded(state="CANCELLED", cause=self._driver.line.cancel_why)))
+
+    def unresolved(self) -> int:
+        """How many effects may have happened without anybody knowing."""
+        return len(self._driver.line.unresolved())
+
+    def stop(self, error: BaseException) -> None:
+        """This run can no longer be driven here: fenced, or the log has failed."""
+        if self._driver.error is None:
+            self._driver.error = error
+        self._end("fenced" if isinstance(error, Fenced) else "failed")
+
+    def _end(self, how: str) -> None:
+        if not self._driver.done.done():
+            self.drop()
+            self._driver.done.set_result(how)
+
+    def let_go(self) -> None:
+        """Stop driving without a word in the log: the next worker goes on where this one stood."""
+        self._driver.outbox.flush()
+        self._end("let go")
+
+    def suspend(self, future: CallFuture) -> None:
+        """Let a waiting call raise Suspended."""
+        if not future.done():
+            future.set_exception(Suspended())
+            future.exception()
+
+    def drop(self) -> None:
+        """Let go of the run's code without a sound: newest call first, then whatever waits for something else."""
+        if self._driver.dropped:
+            return
+        self._driver.dropped = True
+        self._driver.loop.silent = True
+        self._driver.outbox.close()
+        self._driver.steps.close()
+        scopes: list[Scope] = [self._driver.workflow, *self._driver.attempts.scopes.values()]
+        for timer in (t for s in scopes for t in s.timers):
+            timer.cancel()
+        futures = [c.future for c in self._driver.workflow.calls.values()]
+        futures += [c.future for s in scopes if isinstance(s, AttemptScope) for c in s.effects.values()]
+        for future in reversed(futures):
+            self.suspend(future)
+        self._driver.main.call_soon(self._dropped, 3, context=BASE)
+
+    def _dropped(self, rounds: int) -> None:
+        self._driver.loop.drain()
+        left = sorted(asyncio.all_tasks(self._driver.loop), key=hash)
+        if left and rounds:
+            for task in left:
+                task.cancel()
+            self._driver.main.call_soon(self._dropped, rounds - 1, context=BASE)
+            return
+        for task in left:
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+        self._driver.worker.leftovers.extend(left)
+        if self._driver.root is not None and self._driver.root.done() and not self._driver.root.cancelled():
+            self._driver.root.exception()

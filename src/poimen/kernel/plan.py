@@ -1,0 +1,153 @@
+"""What to commit first, and what to do then: the intent protocol as plain data.
+
+`plan(intent, command)` is asked at each turn of an effect; the gate obeys: it makes the records durable,
+then acts. This module must never act; it keeps the invariant that no plan calls a tool without a
+Dispatched to be committed first, and that an outcome which leaves an earlier send unknown closes nothing.
+
+Source: requirement write-ahead-intent; design protocol.md, section 3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, TypeAlias
+
+from poimen.kernel.effect_class import EffectClass
+from poimen.kernel.errors import violated
+from poimen.kernel.intent import (
+    FailedRead,
+    IntentCommitted,
+    IntentDispatched,
+    IntentPending,
+    NotSentOutcome,
+    Outcome,
+    ReadDropped,
+    RejectedOutcome,
+    Returned,
+    SendAnswered,
+)
+
+if TYPE_CHECKING:
+    from poimen.kernel.intent import IntentEvent
+    from poimen.kernel.views import IntentView
+
+# ---- what is wanted ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """Make an effect that has no intent yet."""
+
+    pending: IntentPending
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Send:
+    """Send it, unless it was called off. `called_off` says why nothing may be dispatched; empty: it may."""
+
+    called_off: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """Send number `send` has ended; without `outcome` nobody knows how. `why` is for the record of a dropped READ."""
+
+    send: int
+    outcome: Outcome | None
+    effect_class: EffectClass
+    why: str = ""
+
+
+Command: TypeAlias = Claim | Send | Answer
+
+# ---- what to do ----------------------------------------------------------------------------------------------
+
+
+class Then(Enum):
+    """What follows once the records are durable.
+
+    SEND: ask for the next plan with `Send`. CALL: perform the call. CLIMB: ask the ladder. CLOSE: the outcome
+    is recorded. DROP: a READ was given up. STOP: nothing was sent that is not answered. LEAVE: it may have
+    been sent, and nothing more may be done.
+    """
+
+    SEND = "send"
+    CALL = "call"
+    CLIMB = "climb"
+    CLOSE = "close"
+    DROP = "drop"
+    STOP = "stop"
+    LEAVE = "leave"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Records to make durable first, and what to do then."""
+
+    commit: tuple[IntentEvent, ...]
+    then: Then
+
+
+def plan(intent: IntentView | None, command: Command) -> Plan:
+    """The next turn of an effect.
+
+    Arguments:
+        intent: what is known of it; None only for `Claim`.
+        command: what is wanted.
+
+    Source: design protocol.md, section 3.
+    """
+    match command:
+        case Claim():
+            return Plan(commit=(command.pending,), then=Then.SEND)
+        case Send():
+            return _send(_known(intent), command)
+        case Answer():
+            return _answer(_known(intent), command)
+
+
+def _send(intent: IntentView, command: Send) -> Plan:
+    if command.called_off:
+        return Plan(commit=(), then=Then.LEAVE if intent.open else Then.STOP)
+    pending = intent.pending
+    dispatched = IntentDispatched(
+        step=pending.step, attempt=pending.attempt, ordinal=pending.ordinal, send=len(intent.sends) + 1
+    )
+    return Plan(commit=(dispatched,), then=Then.CALL)
+
+
+def _answer(intent: IntentView, command: Answer) -> Plan:
+    step, attempt, ordinal = intent.pending.step, intent.pending.attempt, intent.pending.ordinal
+    outcome, send = command.outcome, command.send
+    if outcome is None:
+        if command.effect_class is EffectClass.READ:
+            dropped = ReadDropped(step=step, attempt=attempt, ordinal=ordinal, send=send, why=command.why)
+            return Plan(commit=(dropped,), then=Then.DROP)
+        return Plan(commit=(), then=Then.CLIMB)
+    if leaves_open(outcome, intent, send):
+        answered = SendAnswered(step=step, attempt=attempt, ordinal=ordinal, send=send, outcome=outcome)
+        return Plan(commit=(answered,), then=Then.CLIMB)
+    committed = IntentCommitted(step=step, attempt=attempt, ordinal=ordinal, send=send, outcome=outcome)
+    return Plan(commit=(committed,), then=Then.CLOSE)
+
+
+def leaves_open(outcome: Outcome, intent: IntentView, send: int) -> bool:
+    """Whether an answer to send number `send` leaves the intent open, because an earlier send is unknown.
+
+    Source: design protocol.md, section 3 ("`Rejected` and `NotSent` speak for one send").
+    """
+    earlier_unknown = any(s.outcome is None for s in intent.sends if s.send < send)
+    match outcome:
+        case Returned() | FailedRead():
+            return False
+        case RejectedOutcome():
+            return earlier_unknown and not outcome.all_sends
+        case NotSentOutcome():
+            return earlier_unknown
+
+
+def _known(intent: IntentView | None) -> IntentView:
+    if intent is None:
+        violated("an effect is claimed before it is sent")
+    return intent
