@@ -109,7 +109,7 @@ def register(registry: str, tag: str, sha: str, body: str) -> str:
         said = answer.read().decode("utf-8", "replace")
     finally:
         far_side.close()
-    code = answer.getcode()
+    code = answer.status
     if code in (400, 404, 411, 413, 422):
         raise poimen.Rejected(f"{registry} answered {code}: {said}")
     if code != http.client.CREATED:  # in flight, unavailable: whether it is registered is not known

@@ -14,7 +14,7 @@ import re
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import urlsplit
 
 import notes
@@ -132,8 +132,7 @@ def by_model(history: History, url: str, model: str, key: str) -> Draft:
     if bump not in ("major", "minor", "patch") or not body:
         msg = f"{model} answered with the bump {bump!r} and {len(body)} characters of notes"
         raise DraftFailed(msg)
-    used = answer.get("usage")
-    counts = used if isinstance(used, dict) else {}
+    counts = _object(answer.get("usage")) or {}
     return Draft(
         tag=notes.next_tag(history.since, bump, history.taken),
         body="".join(char for char in body[:_LONGEST] if char.isprintable() or char == "\n"),
@@ -187,9 +186,10 @@ def _post(url: str, asked: dict[str, Any], key: str) -> dict[str, Any]:
     address = url if url.endswith("/chat/completions") else url.rstrip("/") + "/chat/completions"
     headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
     request = urllib.request.Request(address, json.dumps(asked).encode(), headers)  # noqa: S310 (web addresses only)
+    answer: dict[str, Any] | None = None
     try:
         with _opener().open(request, timeout=_TIMEOUT_S) as reply:
-            answer = json.load(reply)
+            answer = _object(json.load(reply))
     except urllib.error.HTTPError as error:
         error.close()
         msg = f"{address} answered {error.code}"
@@ -197,7 +197,12 @@ def _post(url: str, asked: dict[str, Any], key: str) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         msg = f"{address} gave no answer: {error}"
         raise DraftFailed(msg) from None
-    if not isinstance(answer, dict):
+    if answer is None:
         msg = f"{address} answered with something that is no object"
         raise DraftFailed(msg)
     return answer
+
+
+def _object(data: Any) -> dict[str, Any] | None:
+    """A JSON value as an object; None when it is none."""
+    return cast("dict[str, Any]", data) if isinstance(data, dict) else None

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -145,12 +145,12 @@ def _ask(*args: str) -> list[Any]:
     """The `data` of a command's JSON, a list."""
     said = carry_out(["poimen", *args, "--json"])
     try:
-        data = json.loads(said)["data"]
+        data: Any = json.loads(said)["data"]
     except (ValueError, KeyError, TypeError) as error:
         raise CommandFailed(f"poimen {' '.join(args)} --json printed no data: {said[:200]!r}") from error
-    if not isinstance(data, list):
-        raise CommandFailed(f"poimen {' '.join(args)} --json printed data that is no list")
-    return data
+    if isinstance(data, list):
+        return cast("list[Any]", data)
+    raise CommandFailed(f"poimen {' '.join(args)} --json printed data that is no list")
 
 
 def _intent(row: dict[str, Any]) -> Intent:

@@ -28,11 +28,11 @@ import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 from urllib.parse import quote, unquote, urlsplit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator
 
 _FIELDS: Final = {
     "version": re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}"),
@@ -104,7 +104,7 @@ class Store:
         self._by_key[entry["key"]] = entry
 
     @contextmanager
-    def in_flight(self, key: str) -> Iterator[None]:
+    def in_flight(self, key: str) -> Generator[None]:
         """Hold a key while its request is read and answered.
 
         Raises:
@@ -171,11 +171,16 @@ class Store:
 def _parsed(line: bytes) -> dict[str, Any] | None:
     """A line's entry; None when it is not one."""
     try:
-        entry = json.loads(line)
+        entry = _object(json.loads(line))
     except ValueError:
         return None
-    whole = isinstance(entry, dict) and {"id", "key", "digest", *_FIELDS} <= entry.keys()
+    whole = entry is not None and {"id", "key", "digest", *_FIELDS} <= entry.keys()
     return entry if whole else None
+
+
+def _object(data: Any) -> dict[str, Any] | None:
+    """A JSON value as an object; None when it is none."""
+    return cast("dict[str, Any]", data) if isinstance(data, dict) else None
 
 
 def _sync_folder(folder: Path) -> None:
@@ -193,10 +198,10 @@ def _fields(raw: bytes) -> dict[str, str]:
         BadRequest: 400, naming what is wrong.
     """
     try:
-        given = json.loads(raw)
+        given = _object(json.loads(raw))
     except ValueError as error:
         raise BadRequest(400, f"the body is not JSON: {error}") from None
-    if not isinstance(given, dict) or set(given) != set(_FIELDS):
+    if given is None or set(given) != set(_FIELDS):
         raise BadRequest(400, f"the body must be an object with exactly the fields {', '.join(_FIELDS)}")
     for name, pattern in _FIELDS.items():
         if not isinstance(given[name], str) or not pattern.fullmatch(given[name]):
@@ -284,6 +289,10 @@ class Handler(BaseHTTPRequestHandler):
         """Say nothing: the file tells what happened."""
 
 
+def _leave(*_: object) -> None:
+    sys.exit(0)
+
+
 def _end_with_stdin() -> None:
     sys.stdin.read()
     os.kill(os.getpid(), signal.SIGTERM)
@@ -302,7 +311,7 @@ def main() -> int:
     except (Damaged, OSError) as error:
         sys.stderr.write(f"registry_service: {error}\n")
         return 1
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    signal.signal(signal.SIGTERM, _leave)
     if args.until_stdin_closes:
         threading.Thread(target=_end_with_stdin, daemon=True).start()
     sys.stdout.write(json.dumps({"service": "registry", "port": server.server_port, "pid": os.getpid()}) + "\n")

@@ -114,9 +114,7 @@ _HOMES = {
     "effects": "Absent Landed Unknown",
     "engine.client": "Client Run",
     "engine.runtime": "Runtime SyncClient run",
-    "engine.surface.inside": (
-        "Carrier Json carry cleanup context emit now patched resource rng set_state usage uuid4"
-    ),
+    "engine.surface.inside": ("Carrier Json carry cleanup context emit now patched resource rng set_state usage uuid4"),
     "engine.surface.results": (
         "Branch BranchDiff DiffRow EarlierEffect Emitted InboxItem RewindPlan RunState Standing"
     ),
@@ -248,7 +246,7 @@ __all__ = [
 
 if not TYPE_CHECKING:
 
-    def __getattr__(name):
+    def __getattr__(name: str) -> object:
         if name in _MODULES:
             return _import_module(f"poimen.{name}")
         if name == "__version__":
@@ -262,5 +260,5 @@ if not TYPE_CHECKING:
         globals()[name] = value
         return value
 
-    def __dir__():
+    def __dir__() -> list[str]:
         return [*__all__, "__version__"]

@@ -51,7 +51,7 @@ _source = Source()
 
 def use(source: Source) -> Source:
     """Put another source in place (tests); returns the one that was there."""
-    global _source  # noqa: PLW0603 (one clock for the process is the point of this module)
+    global _source
     old, _source = _source, source
     return old
 

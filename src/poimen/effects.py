@@ -217,7 +217,7 @@ def _probe(name: str, probe: Any) -> Callable[..., Any]:
         _refuse(
             name,
             f"the probe {probe!r} is not a function",
-            hint="a probe is a function with the tool's own parameters that returns Landed(value), Absent() or Unknown(why)",
+            hint="give a function with the tool's own parameters that returns Landed(value), Absent() or Unknown(why)",
         )
     found: Callable[..., Any] = probe
     return found

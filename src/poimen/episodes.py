@@ -148,7 +148,9 @@ class Verdict:
     def __post_init__(self) -> None:
         if self.value is not None and not isfinite(self.value):
             raise NotStorable(
-                f"a verdict's value is {self.value!r}", hint="give a finite number, or Verdict.abstain(why)", path="value"
+                f"a verdict's value is {self.value!r}",
+                hint="give a finite number, or Verdict.abstain(why)",
+                path="value",
             )
 
     @classmethod

@@ -41,7 +41,9 @@ def reachable(thing: object, levels: int) -> list[object]:
     seen: dict[int, object] = {id(thing): thing}
     edge = [thing]
     for _ in range(levels):
-        edge = [new for old in edge for new in neighbours(old) if seen.setdefault(id(new), new) is new and new is not old]
+        edge = [
+            new for old in edge for new in neighbours(old) if seen.setdefault(id(new), new) is new and new is not old
+        ]
         edge = list({id(new): new for new in edge}.values())
     return list(seen.values())
 
@@ -155,12 +157,12 @@ def test_outside_a_run_a_call_is_refused_before_anything_is_done(what: str, call
     [
         lambda: poimen.decide("id", 1),
         lambda: poimen.settle("id"),
-        lambda: poimen.request_id(),
-        lambda: poimen.current(),
+        poimen.request_id,
+        poimen.current,
     ],
 )
 def test_outside_a_run_nothing_is_decided_or_known(call: Any) -> None:
-    with pytest.raises(poimen.UnguardedEffect, match="poimen.run"):
+    with pytest.raises(poimen.UnguardedEffect, match=r"poimen\.run"):
         call()
 
 

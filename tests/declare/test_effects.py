@@ -70,8 +70,8 @@ def test_they_cannot_be_changed(effect: Any) -> None:
 
 
 def test_a_plain_class_is_not_a_probing_one() -> None:
-    assert not isinstance(effects.READ, ProbingEffect)
-    assert not isinstance(effects.PROBE(find, lag=DAY), Effect)
+    assert not issubclass(ProbingEffect, Effect)
+    assert not issubclass(Effect, ProbingEffect)
 
 
 @pytest.mark.parametrize("ttl", [None, timedelta(0), timedelta(seconds=-1), 3600, "24h"])

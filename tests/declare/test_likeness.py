@@ -34,7 +34,11 @@ def body(name: Any) -> Any:
 def test_it_shows_what_the_function_shows(name: Any) -> None:
     own = body(name)
     assert type(name) is types.FunctionType
-    assert (name.__name__, name.__qualname__, name.__module__) == (own.__name__, own.__qualname__, "tests.declare.samples")
+    assert (name.__name__, name.__qualname__, name.__module__) == (
+        own.__name__,
+        own.__qualname__,
+        "tests.declare.samples",
+    )
     assert name.__doc__ == own.__doc__
     assert name.__globals__ is vars(samples)
     assert not hasattr(name, "__wrapped__")
@@ -50,7 +54,9 @@ def test_it_shows_what_the_function_shows(name: Any) -> None:
 
 def test_annotations_are_types_although_they_were_written_as_text() -> None:
     assert samples.charge.__annotations__ == {"order": Order, "note": str, "return": str}
-    assert str(inspect.signature(samples.look)) == "(path: str, *more: str, deep: bool = False, **rest: int) -> list[str]"
+    assert (
+        str(inspect.signature(samples.look)) == "(path: str, *more: str, deep: bool = False, **rest: int) -> list[str]"
+    )
 
 
 def test_only_what_is_not_defined_yet_stays_text_and_is_found_later() -> None:
@@ -135,10 +141,10 @@ def test_options_are_keywords_with_names_and_nothing_else() -> None:
 
 
 def test_what_options_gives_looks_the_same() -> None:
-    chosen = samples.charge.options(key="k", timeout=3)
+    chosen: Any = samples.charge.options(key="k", timeout=3)
     assert type(chosen) is types.FunctionType
     assert inspect.signature(chosen) == inspect.signature(samples.charge)
-    assert chosen.__globals__ is vars(samples)  # type: ignore[attr-defined]
+    assert chosen.__globals__ is vars(samples)
     assert chosen.__name__ == "charge"
     assert spec_of(chosen) is spec_of(samples.charge)
 

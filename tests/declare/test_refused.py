@@ -16,6 +16,7 @@ from tests.declare import samples
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
+
 def told(settings: dict[str, Any]) -> str:
     """The settings as the id of a test: the same in every process."""
     return ",".join(f"{key}={getattr(value, '__name__', value)}" for key, value in settings.items()).replace("\n", " ")
@@ -100,7 +101,9 @@ FUNCTIONS: list[tuple[Any, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize("declare", [READ, poimen.model, poimen.step, poimen.workflow], ids=["tool", "model", "step", "workflow"])
+@pytest.mark.parametrize(
+    "declare", [READ, poimen.model, poimen.step, poimen.workflow], ids=["tool", "model", "step", "workflow"]
+)
 @pytest.mark.parametrize(("fn", "what", "way_out"), FUNCTIONS)
 def test_a_function_that_cannot_be_declared(declare: Any, fn: Any, what: str, way_out: str) -> None:
     with pytest.raises(poimen.BadDeclaration) as refused:
@@ -157,7 +160,7 @@ def test_what_is_defined_further_below_is_not_refused() -> None:
 
 def test_a_missing_effect_lists_the_six_choices() -> None:
     undeclared: Any = poimen.tool
-    for make in (lambda: undeclared(fine), lambda: undeclared(), lambda: undeclared(name="x")):
+    for make in (lambda: undeclared(fine), undeclared, lambda: undeclared(name="x")):
         with pytest.raises(poimen.BadDeclaration) as refused:
             make()
         text = str(refused.value)
@@ -190,11 +193,11 @@ async def same_async(order: str, cents: int) -> Landed[str] | Absent | Unknown:
     return Unknown(f"{order} {cents}")
 
 
-def wider(order: str | None, cents: float | int = 3) -> Landed[str]:
+def wider(order: str | None, cents: float = 3) -> Landed[str]:
     return Landed(f"{order} {cents}")
 
 
-def untyped(order, cents):  # type: ignore[no-untyped-def]
+def untyped(order, cents):
     return Landed((order, cents))
 
 
@@ -238,7 +241,10 @@ def test_a_probe_takes_the_parameters_of_its_tool(probe: Any) -> None:
     assert f"def {probe.__name__}(order: str, cents: int)" in text
 
 
-@pytest.mark.parametrize(("probe", "what"), [(yielding, "is a generator"), (samples.look, "is itself declared"), (iter, "cannot be seen|does not take")])
+@pytest.mark.parametrize(
+    ("probe", "what"),
+    [(yielding, "is a generator"), (samples.look, "is itself declared"), (iter, "cannot be seen|does not take")],
+)
 def test_a_probe_is_a_plain_function(probe: Any, what: str) -> None:
     with pytest.raises(poimen.BadDeclaration, match=what):
         poimen.tool(effect=effects.PROBE(probe, lag=AT_ONCE))(fine)
@@ -342,7 +348,14 @@ def test_unknown_settings_are_type_errors() -> None:
 
 @pytest.mark.parametrize(
     "settings",
-    [{"queue_timeout": 0}, {"timeout": 0}, {"attempts": 0}, {"backoff": -1}, {"retry_on": 3}, {"on_indeterminate": "no"}],
+    [
+        {"queue_timeout": 0},
+        {"timeout": 0},
+        {"attempts": 0},
+        {"backoff": -1},
+        {"retry_on": 3},
+        {"on_indeterminate": "no"},
+    ],
     ids=told,
 )
 def test_a_step_is_checked_too(settings: dict[str, Any]) -> None:

@@ -164,7 +164,7 @@ def test_two_of_one_name_in_different_runtimes_are_strangers(write: Write) -> No
 def test_tools_models_and_steps_share_their_names(write: Write) -> None:
     write("one.py", TOOL.format(name="same"))
     write("two.py", "import poimen\n@poimen.step\ndef same(x: int) -> int:\n    return x\n")
-    with pytest.raises(poimen.BadDeclaration, match="the tool at .*one.py:5 and the step at .*two.py:2"):
+    with pytest.raises(poimen.BadDeclaration, match=r"the tool at .*one\.py:5 and the step at .*two\.py:2"):
         Registry.of(["one", "two"])
 
 
@@ -213,7 +213,7 @@ def test_a_cell_that_is_run_again_replaces_its_own(monkeypatch: pytest.MonkeyPat
     registry = Registry()
     found = []
     for number in (1, 2):
-        exec(compile(cell, f"<ipython-input-{number}>", "exec"), vars(notebook))  # noqa: S102 (that is what a notebook does)
+        exec(compile(cell, f"<ipython-input-{number}>", "exec"), vars(notebook))
         registry.add_module(notebook)
         found.append(registry.tool("tool", "cell"))
     assert found[0] is not found[1]
@@ -283,9 +283,11 @@ def test_a_file_named_as_another_module_gets_a_name_of_its_own(write: Write) -> 
     assert module.__name__.startswith("json_")
 
 
-@pytest.mark.parametrize("given", ["nowhere", "tests.nowhere", "nowhere.at.all", "nowhere.py", "..relative", "", "a..b"])
+@pytest.mark.parametrize(
+    "given", ["nowhere", "tests.nowhere", "nowhere.at.all", "nowhere.py", "..relative", "", "a..b"]
+)
 def test_what_is_not_there_is_not_found(given: str) -> None:
-    with pytest.raises(poimen.NotFound, match="there is no|is not the name"):
+    with pytest.raises(poimen.NotFound, match=r"there is no|is not the name"):
         modules.load(given)
 
 

@@ -97,7 +97,7 @@ def test_a_budget(usd: Any, tokens: int | None) -> None:
     assert budget == poimen.Budget(usd, tokens)
 
 
-@pytest.mark.parametrize("limit", [-1, float("nan"), float("inf"), Decimal("-1"), "2", True])
+@pytest.mark.parametrize("limit", [-1, float("nan"), float("inf"), Decimal(-1), "2", True])
 def test_a_budget_that_is_none(limit: Any) -> None:
     with pytest.raises(BadDeclaration, match="usd="):
         poimen.Budget(usd=limit)

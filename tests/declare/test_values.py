@@ -27,6 +27,8 @@ from poimen._typing import override
 from poimen.declare.values import Json, digest, dump, load, storable
 from poimen.kernel.errors import NotStorable
 
+Blob = TypeAliasType("Blob", "list[Blob | bytes] | None")
+
 
 class Colour(enum.Enum):
     RED = "red"
@@ -122,7 +124,10 @@ CASES: list[tuple[Any, st.SearchStrategy[Any]]] = [
         st.dictionaries(KEYS, INTS) | st.dictionaries(KEYS, st.dates(), min_size=1),
     ),
     (tuple[int, ...] | list[int] | set[int], st.lists(INTS).map(tuple) | st.lists(INTS) | st.sets(INTS)),
+    (list[float] | list[int] | list[bool], st.lists(FLOATS) | st.lists(INTS) | st.lists(st.booleans())),
+    (list[str] | list[Currency], st.lists(TEXTS) | st.lists(st.sampled_from(Currency))),
     (date | Any, ANYTHING),
+    (Blob, st.recursive(st.none(), lambda inner: st.lists(inner | st.binary()))),
     (Json, PLAIN),
     (Tree, st.recursive(INTS, st.lists)),
     (dict[str, Any], st.dictionaries(KEYS, ANYTHING, max_size=3)),

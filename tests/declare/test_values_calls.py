@@ -5,6 +5,9 @@ from __future__ import annotations
 import functools
 import inspect
 import json
+import os
+import subprocess
+import sys
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 from decimal import Decimal
@@ -298,6 +301,45 @@ def test_an_alias_that_names_itself() -> None:
     assert parameters.unpack(parameters.pack((value,), {})) == ((value,), {})
     with pytest.raises(NotStorable, match=r"value\[1\]\[0\]: expected"):
         parameters.pack(([1, ["x"]],), {})
+
+
+GENERIC = """
+from __future__ import annotations
+from dataclasses import dataclass
+from poimen.declare.values import Parameters
+from poimen.kernel.errors import NotStorable
+type Tree[T] = T | list[Tree[T]]
+@dataclass
+class Box[T]:
+    item: T
+    more: list[Box[T]]
+def pack[T: int](x: T, box: Box[int], tree: Tree[str]) -> Box[T]: ...
+parameters = Parameters.of(pack)
+parameters.check()
+args = 1, Box(1, [Box(2, [])]), ["a", ["b"]]
+assert parameters.unpack(parameters.pack(args, {})) == (args, {})
+for bad, path in [
+    (("x", *args[1:]), "x"),
+    ((1, Box(1, [Box("x", [])]), "a"), "box.more[0].item"),
+    ((*args[:2], [1]), "tree[0]"),
+]:
+    try:
+        parameters.pack(bad, {})
+    except NotStorable as refused:
+        assert refused.path == path, refused
+    else:
+        raise SystemExit(f"{bad} was taken")
+"""
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="the syntax came with Python 3.12")
+def test_type_parameters() -> None:
+    subprocess.run(
+        [sys.executable, "-c", GENERIC],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        check=True,
+        timeout=60,
+    )
 
 
 def test_a_decorated_function() -> None:

@@ -132,6 +132,15 @@ class Box(pydantic.BaseModel, Generic[T]):
     content: T
 
 
+class Leaf(pydantic.BaseModel):
+    twig: Twig | None = None
+
+
+@dataclass
+class Twig:
+    leaf: Leaf | None = None
+
+
 LINES = st.builds(Line, name=st.text(), cents=st.integers())
 NODES = st.recursive(
     st.builds(Node, value=st.integers()),
@@ -209,6 +218,12 @@ def test_the_bytes_by_example() -> None:
     assert dump(Model(theAmount=Decimal("1.50"), tags={"b", "a"}), Model) == (
         b'{"amount":"1.50","inner":null,"lines":[],"ratio":0.0,"tags":["a","b"]}'
     )
+
+
+def test_the_bytes_do_not_depend_on_which_type_was_met_first() -> None:
+    first = [dump(Leaf(twig=Twig(Leaf())), Leaf), dump(Twig(Leaf()), Twig)]
+    REGISTRY.generation += 1  # all codecs are built anew
+    assert [dump(Twig(Leaf()), Twig), dump(Leaf(twig=Twig(Leaf())), Leaf)] == first[::-1]
 
 
 # ---- what is refused ---------------------------------------------------------------------------------------
@@ -466,16 +481,16 @@ def test_what_pydantic_knows_and_we_do_not_passes() -> None:
 
 def test_classes_that_are_written_inside_a_function() -> None:
     @dataclass
-    class Leaf:
-        twig: Twig | None = None
+    class Stop:
+        route: Route | None = None
 
     @dataclass
-    class Twig:
-        leaves: list[Leaf]
+    class Route:
+        stops: list[Stop]
 
-    value = Twig([Leaf(), Leaf(Twig([]))])
-    assert load(dump(value, Twig), Twig) == value
-    assert load(dump([value], list[Twig]), list[Twig]) == [value]
+    value = Route([Stop(), Stop(Route([]))])
+    assert load(dump(value, Route), Route) == value
+    assert load(dump([value], list[Route]), list[Route]) == [value]
 
 
 # ---- registered codecs -------------------------------------------------------------------------------------

@@ -140,7 +140,7 @@ def test_an_endpoint_chooses_the_step_and_the_words_only(endpoint):
         ((200, {"choices": []}), "did not answer with the JSON object"),
         ((200, ["x"]), "no object"),
         ((429, {}), "answered 429"),
-        ((307, {}), "answered 307"),
+        ((302, {}), "answered 302"),
     ],
 )
 def test_an_unusable_answer_is_an_error_that_does_not_show_the_key(answer, why, endpoint):

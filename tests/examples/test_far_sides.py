@@ -154,7 +154,7 @@ def test_each_accepted_mail_is_one_file_and_the_same_mail_twice_is_two(running, 
         send(port, "team@example.org", number)
     service.process.kill()
     service.process.wait()
-    (spool / "tmp" / "000004.eml").write_text("never accepted")
+    (spool / "tmp" / "000009.eml").write_text("never accepted")
     _, port = running("mail_service.py", "--spool", str(spool))
     send(port, "team@example.org", "3")
     kept = sorted((spool / "new").iterdir())

@@ -90,6 +90,7 @@ REFUSED: list[tuple[str, Any, Any, Any, str, str]] = [
     ("moves as text", ["a"], "a", "a", "the moves are 'a', neither", ""),
     ("moves missing", ["a"], "a", None, "the moves are None, neither", ""),
     ("a pair of one", ["a"], "a", [("a",)], r"the move \('a',\) is not a pair", ""),
+    ("a pair that is a number", ["a"], "a", [7], "the move 7 is not a pair", ""),
     ("a pair as text", ["a", "b"], "a", ["ab"], "the move 'ab' is not a pair", ""),
     ("a target as list", ["a", "b"], "a", {"a": [["b"]]}, r"'a' moves to the unknown state \['b'\]", "state 'a'"),
 ]

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import ast
 import copy
+import dataclasses
+import importlib
 import importlib.util
 import json
 import os
@@ -169,6 +171,17 @@ def test_a_dropped_arm_is_an_error_of_both_type_checkers(mypy, basedpyright):
     for name, text in SHRUNK.items():
         assert "exhaustive-match" in mypy.get(name, []), text
         assert "reportMatchNotExhaustive" in basedpyright.get(name, []), text
+
+
+@pytest.mark.parametrize("name", [*MODULES, "domain"])
+def test_what_the_kernel_hands_around_cannot_be_changed_or_confused(name):
+    module = importlib.import_module(f"poimen.kernel.{name}")
+    values = [v for v in vars(module).values() if isinstance(v, type) and dataclasses.is_dataclass(v)]
+    assert values
+    for cls in values:
+        assert vars(cls)["__dataclass_params__"].frozen, cls
+        assert all(field.kw_only for field in dataclasses.fields(cls)), cls
+        assert not hasattr(cls.__new__(cls), "__dict__"), f"{cls} has no slots"
 
 
 # ---- arms that are wrong: the tables -----------------------------------------------------------------------

@@ -100,12 +100,13 @@ def test_at_most_once_is_never_sent_again():
     assert rule(facts(terms(AT_MOST_ONCE))) == GiveUp(rule="at-most-once", inputs={"sends": 1})
 
 
-KEY_INPUTS = {
+KEY_INPUTS: dict[str, int | str] = {
     "first_dispatched_at_us": T0,
     "now_us": T0 + 1 * S,
     "latest_known_us": T0,
     "ttl_us": 24 * H,
     "margin_us": 60 * S,
+    "demoted_to": "",
 }
 
 
@@ -362,9 +363,12 @@ def test_a_probe_beside_an_older_key_asks_only_while_that_key_lives():
     assert isinstance(rule(facts(bounded)), AskProbe)
     absent = (read(80, "absent"), read(90, "absent"))
     assert isinstance(rule(probing(*absent, now_s=91, t=bounded)), SendAgain)
-    ruling = rule(probing(*absent, now_s=3600 - 60, t=bounded))
-    assert isinstance(ruling, GiveUp)
-    assert [(d.frm, d.to, d.rule) for d in ruling.demotions] == [(PROBE, AT_MOST_ONCE, "key-expired")]
+    at_its_end = probing(*absent, now_s=3600 - 60, t=bounded)
+    lapsed_on_record = probing(*absent, now_s=91, t=bounded, demoted_to=PROBE)
+    for f in (at_its_end, lapsed_on_record):
+        ruling = rule(f)
+        assert isinstance(ruling, GiveUp)
+        assert [(d.frm, d.to, d.rule) for d in ruling.demotions] == [(PROBE, AT_MOST_ONCE, "key-expired")]
 
 
 # ---- probes under a clock that goes back -------------------------------------------------------------------
@@ -539,9 +543,23 @@ def test_demotions_lead_down_the_ladder_and_are_not_repeated_once_on_record(f):
         assert rule(recorded) == replace(ruling, demotions=())
 
 
+KEYED_OR_PROBE = any_terms(KEYED) | any_terms(PROBE)
+
+
 @MORE
 @given(any_facts(), any_terms())
 def test_a_deploy_permits_no_send_that_the_frozen_terms_forbid(f, current):
+    assume(f.demoted_to is not PROBE or f.terms.effect_class in {KEYED, PROBE})  # nothing else is demoted to PROBE
+    no_send_is_lent(f, current)
+
+
+@MORE
+@given(any_facts(KEYED_OR_PROBE), KEYED_OR_PROBE)
+def test_a_deploy_between_keys_and_probes_does_not_either(f, current):
+    no_send_is_lent(f, current)
+
+
+def no_send_is_lent(f: Facts, current: Terms) -> None:
     """`stricter` and `rule` together: the loaded probe is the one that the current declaration names."""
 
     def judged_by(t: Terms) -> Facts:

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from poimen.kernel.errors import Conflict, PoimenError, RunExists
+from poimen.kernel.errors import PoimenError, RunExists
 from poimen.log.api import Batch, Committed
 from poimen.log.sqlite import SqliteStore
 from tests.log.stores import batch, blob, record
@@ -172,11 +172,6 @@ def orphan(db: str, run: str) -> None:
         say([os.getpid(), lease is not None])
         wait()
         os._exit(0)
-    os.waitpid(pid, os.WNOHANG)
-    wait_for_sibling()
-
-
-def wait_for_sibling() -> None:
     signal.pause()
 
 
@@ -214,8 +209,22 @@ def create(db: str) -> None:
     say("done")
 
 
-def conflict_of(answers: list[Any]) -> int:
-    return sum(isinstance(answer, Conflict) for answer in answers)
+def hold_blob(root: str) -> None:
+    """Stand still in the middle of writing a body."""
+    from poimen.blobs.files import FileBlobs
+
+    write = os.write
+
+    def stopped(fd: int, data: Any) -> int:
+        if fd == 1:
+            return write(fd, data)
+        name = next(path for path in Path(root).rglob(".new-*") if path.stat().st_ino == os.fstat(fd).st_ino)
+        say(str(name.relative_to(root)))
+        wait()
+        return write(fd, data)
+
+    os.write = stopped
+    FileBlobs(Path(root)).put(b"stopped" * 20_000)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the tests of the log share: batches to append, a world in which several stores share one log, a movable clock."""
+"""What the tests of the log share: batches, worlds in which several stores share one log, a movable clock."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from poimen import clock
 from poimen.log.api import Batch, Blob, Committed, NewRecord
@@ -25,7 +25,9 @@ ROOT = Path(__file__).parents[2]
 CHILDREN = Path(__file__).with_name("children.py")
 
 
-def record(subject: str = "step:a#0", *, record_id: str | None = None, body: bytes = b'{"n":1}', **other: Any) -> NewRecord:
+def record(
+    subject: str = "step:a#0", *, record_id: str | None = None, body: bytes = b'{"n":1}', **other: Any
+) -> NewRecord:
     """A record that nobody has appended yet."""
     given: dict[str, Any] = {"branch": "main", "kind": "step.noted.v1", "at": clock.wall_us()} | other
     return NewRecord(record_id=record_id or clock.record_id(), subject=subject, body=body, **given)
@@ -149,7 +151,7 @@ class Child:
         self.process.stdout.close()
         return code
 
-    def __enter__(self) -> Child:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -1,4 +1,4 @@
-"""A commit that fails is unknown: the handle stops, the database is closed, and the next opening settles it (C03, C16)."""
+"""A commit that fails is unknown: the handle stops, the log is closed, the next opening settles it (C03, C16)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ def strace(db: Path, *what: str) -> tuple[str, ...]:
 
 def failing(db: Path, inject: str, n: int = 50) -> Child:
     calls = inject.partition(":")[0]
-    return Child("append_until_it_fails", db, "r1", n, under=strace(db, "-e", f"trace={calls}", "-e", f"inject={inject}"))
+    return Child(
+        "append_until_it_fails", db, "r1", n, under=strace(db, "-e", f"trace={calls}", "-e", f"inject={inject}")
+    )
 
 
 def ids(store: SqliteStore, run: str = "r1") -> list[str]:
@@ -176,8 +178,10 @@ def test_a_kill_at_every_write_of_a_commit_leaves_record_and_head_agreed_c16(db:
         copy = tmp_path / f"{n}" / "poimen.db"
         copy.parent.mkdir()
         shutil.copy(db, copy)
-        inject = "inject=pwrite64,fdatasync:signal=SIGKILL:when={}".format(n)
-        with Child("one_commit", copy, "r1", under=strace(copy, "-e", "trace=pwrite64,fdatasync", "-e", inject)) as child:
+        inject = f"inject=pwrite64,fdatasync:signal=SIGKILL:when={n}"
+        with Child(
+            "one_commit", copy, "r1", under=strace(copy, "-e", "trace=pwrite64,fdatasync", "-e", inject)
+        ) as child:
             opened, done = child.says() == "ready", child.says() == "done"
             child.end()
         store = SqliteStore(copy)
@@ -206,13 +210,13 @@ def test_a_torn_write_is_cut_and_records_never_fuse(db: Path, faults: Faults) ->
     faults.write = apsw.FullError
     failed: CommitUnknown | None = None
     while failed is None:
-        one = batch("r1", record(body=b'{"long":"' + b"x" * 9000 + b'"}'))
+        one = record(body=b'{"long":"' + b"x" * 9000 + b'"}')
         try:
-            landed(store, one)
-            acknowledged.append(one.records[0].record_id)
+            landed(store, batch("r1", one))
+            acknowledged.append(one.record_id)
         except CommitUnknown as error:
             failed = error
-    assert failed.ids["record_ids"] == (one.records[0].record_id,)
+            assert failed.ids["record_ids"] == (one.record_id,)
     assert failed.ids["runs"] == ("r1",)
     with pytest.raises(StorageFailed, match="dead"):
         store.commit([batch("r1")])
@@ -336,9 +340,10 @@ def test_settling_can_be_killed_and_done_again_without_a_second_verdict(
     def power_cut(*_: object) -> None:
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch:
         patch.setattr(doubt, "_append", power_cut)
-        SqliteStore(db)
+        with pytest.raises(KeyboardInterrupt):
+            SqliteStore(db)
     assert files.Sides.of(db).doubt.exists()
     after = SqliteStore(db)
     assert len(after.settled) == 1
@@ -459,7 +464,6 @@ def test_a_commit_that_is_only_refused_syncs_nothing(db: Path, faults: Faults) -
     faults.write = apsw.IOError
     faults.writes_left = 0
     assert not isinstance(store.commit([batch("r1", epoch=9), Batch(run="r9", records=(record(),))])[0], Committed)
-    assert store.claim("r1", worker="w1", lease_s=1) is None if False else True
     faults.sync = faults.write = None
     landed(store, batch("r1"))
     with contextlib.suppress(PoimenError):

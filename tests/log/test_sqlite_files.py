@@ -14,7 +14,7 @@ from poimen.kernel.errors import ConfigurationError, Corrupt, PoimenError, Stora
 from poimen.log.api import TERMINAL_STATES
 from poimen.log.disk import connect, files
 from poimen.log.sqlite import SqliteStore
-from tests.log.stores import ROOT, Child, admitted, batch, landed
+from tests.log.stores import ROOT, Child, admitted, batch, landed, record
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -275,15 +275,10 @@ def test_the_bytes_of_an_effect_on_disk(db: Path) -> None:
     store = SqliteStore(db)
     body = b'{"v":1,"pad":"%s"}' % (b"x" * 80)
     for _ in range(400):
-        landed(store, *(Batch_of(body, kind) for kind in ("intent.pending.v1", "intent.dispatched.v1")))
+        for kind in ("intent.pending.v1", "intent.dispatched.v1"):
+            landed(store, batch("r1", record("intent:charge#0/1/0", body=body, kind=kind)))
     store.close()
     assert (db.stat().st_size - before) / 800 <= len(body) + 150
-
-
-def Batch_of(body: bytes, kind: str) -> Any:  # noqa: N802 (reads as what it makes)
-    from tests.log.stores import record
-
-    return batch("r1", record("intent:charge#0/1/0", body=body, kind=kind))
 
 
 # ---- reading without a trace ---------------------------------------------------------------------------------------
@@ -349,7 +344,7 @@ def test_a_reading_is_done_again_when_the_log_changes_meanwhile(db: Path) -> Non
     tries: list[int] = []
 
     def work(connection: apsw.Connection) -> int:
-        before = connection.execute("SELECT count(*) FROM record").get
+        before: int = connection.execute("SELECT count(*) FROM record").get
         if not tries:
             writer = SqliteStore(db)
             landed(writer, batch("r1"))

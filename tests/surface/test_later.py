@@ -12,9 +12,9 @@ import pytest
 
 import poimen
 from poimen import effects
+from poimen.declare.specs import spec_of
 from poimen.engine.surface.inside import Carrier
 from poimen.engine.surface.results import BranchDiff, RewindPlan
-from poimen.declare.specs import spec_of
 from poimen.later import PARTS, not_built
 from tests.declare import samples
 
@@ -25,6 +25,8 @@ CALL = samples.shop(samples.Order("a", 1))
 async def awaited(value: Any) -> Any:
     return await value
 
+
+HTML = "_repr_html_"
 
 FACES: dict[str, list[Any]] = {
     "sleep": [lambda: poimen.sleep(1), lambda: poimen.sleep.aio(1), lambda: poimen.sleep.sync(1)],
@@ -63,7 +65,7 @@ FACES: dict[str, list[Any]] = {
     "ToolOutcome.text": [lambda: poimen.ToolOutcome("returned", 3).text()],
     "Verifier.__call__": [lambda: samples.cheap(None)],  # type: ignore[arg-type]
     "RewindPlan.apply": [lambda: asyncio.run(awaited(RewindPlan(effects=()).apply(by="me", why="x")))],
-    "BranchDiff._repr_html_": [lambda: BranchDiff(rows=())._repr_html_()],
+    "BranchDiff._repr_html_": [lambda: getattr(BranchDiff(rows=()), HTML)()],
 }
 """The names whose faces are in this version, and how to call them."""
 
@@ -87,7 +89,9 @@ def refused_in_src() -> set[str]:
             if isinstance(node, ast.Call) and ast.unparse(node.func) in {"not_built", "later.not_built"}:
                 name = node.args[0]
                 parts = name.values if isinstance(name, ast.JoinedStr) else [name]
-                pattern = "".join(re.escape(str(part.value)) if isinstance(part, ast.Constant) else r"\w+" for part in parts)
+                pattern = "".join(
+                    re.escape(str(part.value)) if isinstance(part, ast.Constant) else r"\w+" for part in parts
+                )
                 meant = {known for known in PARTS if re.fullmatch(pattern, known)}
                 assert meant, f"{path}:{node.lineno}: {ast.unparse(name)} is not on the list"
                 found |= meant

@@ -144,7 +144,7 @@ def _unguarded(spec: ToolSpec) -> NoReturn:
 # ---- inside a run ------------------------------------------------------------------------------------------------
 
 
-def decide(id: str, value: T, /) -> T:  # noqa: A002 (the word of the protocol)
+def decide(id: str, value: T, /) -> T:
     """Record a decision; it is durable when this returns, before any await can be cancelled.
 
     Arguments:
@@ -165,7 +165,7 @@ def decide(id: str, value: T, /) -> T:  # noqa: A002 (the word of the protocol)
     return recorded
 
 
-def settle(id: str, /) -> None:  # noqa: A002 (as above)
+def settle(id: str, /) -> None:
     """Record that a decision has been carried out: it is no longer owed.
 
     Arguments:
@@ -204,8 +204,8 @@ def _caller(name: str) -> Caller:
             f"poimen.{name}() was called where no run stands behind it",
             why="it speaks of the run that it is called in; nothing was done",
             hint=(
-                f"call it inside a workflow started by poimen.run(...); in a test of a tool's plain function, "
-                f"with poimen.testing.in_call(): ... stands for the run"
+                "call it inside a workflow started by poimen.run(...); in a test of a tool's plain function, "
+                "with poimen.testing.in_call(): ... stands for the run"
             ),
             name=name,
         )

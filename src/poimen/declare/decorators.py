@@ -144,9 +144,13 @@ def model(
     runs tools itself, asking is an effect: say which.
 
     Arguments:
+        fn: the function, where the decorator stands without settings.
         effect: READ, or what the model's host does beside answering.
-        name, version, timeout, backoff: as for `tool`.
+        name: under which it is recorded; its own name by default.
+        version: free text, recorded.
+        timeout: of one attempt, in seconds or as a timedelta.
         attempts: how many, the first one included.
+        backoff: before the second attempt; doubled for each further one.
         retry_on: exceptions after which another attempt is made; None: all that a read may raise.
 
     Raises:
@@ -189,8 +193,12 @@ def step(
     """Declare a named unit of work: it is retried as a whole, and the tools it calls are its effects.
 
     Arguments:
-        name, version, backoff, timeout: as for `tool`.
+        fn: the function, where the decorator stands without settings.
+        name: under which it is recorded; its own name by default.
+        version: free text, recorded.
         attempts: how many, the first one included.
+        backoff: before the second attempt; doubled for each further one.
+        timeout: of one attempt, in seconds or as a timedelta.
         queue_timeout: how long an attempt may wait to be admitted; None: for ever.
         retry_on: exceptions after which another attempt is made; None: the runtime's rule.
         on_indeterminate: what the workflow is told of an unknown: `wait` or `raise`; None: as its run.
@@ -233,7 +241,9 @@ def workflow(
     """Declare a workflow: calling it describes a run, and `poimen.run` or `rt.start` starts it.
 
     Arguments:
-        name, version: as for `tool`.
+        fn: the function, where the decorator stands without settings.
+        name: under which it is recorded; its own name by default.
+        version: free text, recorded.
         states: its domain states, if it has any.
         verifiers: what judges its runs.
         timeout: of the whole run, in seconds or as a timedelta; None: none.
@@ -270,6 +280,7 @@ def verifier(
     """Declare a function that judges the frozen episode of a run.
 
     Arguments:
+        fn: the function, where the decorator stands without settings.
         gate: whether its no rejects the run.
         timeout: of one attempt, in seconds or as a timedelta.
         version: free text, recorded with its verdicts.

@@ -14,8 +14,8 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, Protocol, TypeAlias, TypeVar, final, overload
 
-from poimen._typing import override
 from poimen import effects
+from poimen._typing import override
 from poimen.declare.specs import OnUnknown, Seconds, called
 from poimen.later import not_built
 
@@ -157,7 +157,7 @@ class Verifier:
         """Under which its verdicts are recorded."""
         return self.__poimen_spec__.name
 
-    def __call__(self, ctx: VerifierCtx, /) -> Coroutine[Any, Any, Verdict]:
+    def __call__(self, ctx: VerifierCtx, /) -> Coroutine[Any, Any, Verdict]:  # noqa: ARG002 (see `poimen.later`)
         """Judge one episode.
 
         Raises:

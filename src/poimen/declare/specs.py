@@ -249,7 +249,9 @@ def described(text: Summary, spec: ToolSpec, args: tuple[Any, ...], kwargs: Mapp
 
     Arguments:
         text: the spec's `summary` or `stake`.
-        args, kwargs: as the body gets them.
+        spec: what is called.
+        args: by position, as the body gets them.
+        kwargs: by keyword, likewise.
     """
     given = spec.parameters.signature.bind(*args, **kwargs)
     given.apply_defaults()

@@ -29,6 +29,7 @@ class States:
     Arguments:
         data: `names`: the states; `initial`: where a run begins; `moves`: for each state where it may go,
             none for a final one. Members of an enum stand for their values.
+        source: where the data comes from, for messages.
 
     Raises:
         BadDeclaration: a state is unknown, unreachable or given twice, or there is no initial one.
@@ -36,8 +37,8 @@ class States:
 
     __slots__ = ("_domain", "_source")
 
-    def __init__(self, data: Mapping[str, Any], /) -> None:
-        self._source = "a literal"
+    def __init__(self, data: Mapping[str, Any], /, *, source: str = "a literal") -> None:
+        self._source = source
         self._domain = _domain(data)
 
     @classmethod
@@ -60,14 +61,11 @@ class States:
             raise ConfigurationError(
                 f"the states cannot be read: {error}", where=str(file), hint="a TOML file like: initial = 'new'"
             ) from error
-        loaded = cls.__new__(cls)
-        loaded._source = str(file)
         try:
-            loaded._domain = _domain(data)
+            return cls(data, source=str(file))
         except BadDeclaration as error:
             where = f"{file} {error.where}".strip()
             raise BadDeclaration(error.message, where=where, why=error.why, hint=error.hint) from error
-        return loaded
 
     @property
     def domain(self) -> Domain:

@@ -7,7 +7,8 @@ always the value decoded from the bytes, live as in replay.
 What comes back differs from what was given in these documented ways, each with an equal value: the
 order of mapping keys; `Sequence` and `Iterable` come back as lists, `Mapping` as dict, `Set` as
 set; a subclass of a builtin (a `StrEnum` member, a `defaultdict`) comes back as the annotated
-builtin; an int where `float` is annotated comes back as float. Where nothing is annotated (`Any`,
+builtin; an int where `float` is annotated comes back as float. Constraints inside `Annotated` are
+for whoever reads them: here the type alone is checked. Where nothing is annotated (`Any`,
 `object`), JSON types are stored as they are, tuples, sets, bytes, times, Decimal, UUID, paths and
 registered classes with a tag; other classes are refused with the advice to annotate them.
 

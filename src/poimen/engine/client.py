@@ -25,7 +25,8 @@ from poimen.engine.surface.results import Branch, Emitted, InboxItem, RunState, 
 from poimen.gate import points
 from poimen.kernel.errors import NotFound, RunExists
 from poimen.kernel.events import RunAdmitted
-from poimen.kernel.ids import TRUNK, run_id as checked_id
+from poimen.kernel.ids import TRUNK
+from poimen.kernel.ids import run_id as checked_id
 from poimen.later import not_built
 from poimen.log import codec
 from poimen.log.api import TERMINAL_STATES, Batch
@@ -70,7 +71,7 @@ class Run(Generic[T_co]):
         self._client = client
         self._annotation = annotation
 
-    async def result(self, *, timeout: Seconds | None = None, waiting: Literal["raise", "block"] = "block") -> T_co:  # noqa: ASYNC109
+    async def result(self, *, timeout: Seconds | None = None, waiting: Literal["raise", "block"] = "block") -> T_co:
         """Wait for the run to end.
 
         Arguments:
@@ -225,21 +226,27 @@ class Client:
     def store(self) -> Store:
         """The log's backend. Raises RuntimeError while the client is not open."""
         if self._store is None:
-            raise RuntimeError("the client is not open: use `async with poimen.Client() as c:` or `await Client.open()`")
+            raise RuntimeError(
+                "the client is not open: use `async with poimen.Client() as c:` or `await Client.open()`"
+            )
         return self._store
 
     @property
     def door(self) -> Door:
         """The log's door."""
         if self._door is None or self._store is None:
-            raise RuntimeError("the client is not open: use `async with poimen.Client() as c:` or `await Client.open()`")
+            raise RuntimeError(
+                "the client is not open: use `async with poimen.Client() as c:` or `await Client.open()`"
+            )
         return self._door
 
     @property
     def bodies(self) -> TieredBlobs:
         """Where large bodies lie."""
         if self._bodies is None or self._store is None:
-            raise RuntimeError("the client is not open: use `async with poimen.Client() as c:` or `await Client.open()`")
+            raise RuntimeError(
+                "the client is not open: use `async with poimen.Client() as c:` or `await Client.open()`"
+            )
         return self._bodies
 
     def writable(self) -> None:
@@ -263,7 +270,7 @@ class Client:
         /,
         *,
         run_id: str | None = None,
-        timeout: Seconds | None = None,  # noqa: ASYNC109
+        timeout: Seconds | None = None,
         deadline: datetime | None = None,
         queue: str | None = None,
         priority: int = 0,
@@ -446,13 +453,24 @@ class Client:
         not_built("Client.answer")
 
     async def raise_budget(
-        self, run_id: str, *, usd: Decimal | float | None = None, tokens: int | None = None, by: str, why: str  # noqa: ARG002
+        self,
+        run_id: str,
+        *,
+        usd: Decimal | float | None = None,
+        tokens: int | None = None,
+        by: str,
+        why: str,  # noqa: ARG002
     ) -> None:
         """Raise a run's budget."""
         not_built("Client.raise_budget")
 
     def verify(
-        self, verifier: Verifier, runs: Iterable[Run[Any]], *, at: int | None = None, concurrency: int = 4  # noqa: ARG002
+        self,
+        verifier: Verifier,
+        runs: Iterable[Run[Any]],
+        *,
+        at: int | None = None,
+        concurrency: int = 4,  # noqa: ARG002
     ) -> AsyncIterator[tuple[Run[Any], Verdict]]:
         """Run a verifier over frozen episodes."""
         not_built("Client.verify")

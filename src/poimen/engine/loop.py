@@ -58,7 +58,8 @@ class RunTimer(asyncio.TimerHandle):
     def __init__(
         self, when: float, callback: Callable[..., object], args: tuple[Any, ...], loop: RunLoop, context: Any
     ) -> None:
-        super().__init__(when, callback, args, loop, context)
+        self.context: contextvars.Context = context if context is not None else contextvars.copy_context()
+        super().__init__(when, callback, args, loop, self.context)
         self.scope: Any = None
         self.n = -1
         self.fired = False
@@ -221,7 +222,7 @@ class RunLoop(asyncio.AbstractEventLoop):
     # ---- handles, timers, tasks --------------------------------------------------------------------------------
 
     @override
-    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> asyncio.Handle:
+    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> asyncio.Handle:  # type: ignore[override]
         handle = asyncio.Handle(callback, args, self, context)
         self._ready.append(handle)
         if not self._draining and not self._armed:
@@ -229,7 +230,7 @@ class RunLoop(asyncio.AbstractEventLoop):
         return handle
 
     @override
-    def call_soon_threadsafe(self, callback: Any, *args: Any, context: Any = None) -> asyncio.Handle:
+    def call_soon_threadsafe(self, callback: Any, *args: Any, context: Any = None) -> asyncio.Handle:  # type: ignore[override]
         handle = asyncio.Handle(callback, args, self, context)
         self._main.call_soon_threadsafe(self._from_outside, handle)
         return handle
@@ -243,11 +244,11 @@ class RunLoop(asyncio.AbstractEventLoop):
         return self._owner.time_s()
 
     @override
-    def call_later(self, delay: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:
+    def call_later(self, delay: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:  # type: ignore[override]
         return self.call_at(self.time() + delay, callback, *args, context=context)
 
     @override
-    def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:
+    def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:  # type: ignore[override]
         timer = RunTimer(when, callback, args, self, context)
         self._owner.timer(timer)
         return timer
@@ -309,7 +310,7 @@ class RunLoop(asyncio.AbstractEventLoop):
         return cast("T", await self.bridge(self._main.create_task(coroutine, context=BASE.copy())))
 
     @override
-    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> asyncio.Future[Any]:
+    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
         return self.bridge(self._main.run_in_executor(executor, func, *args))
 
     @override
@@ -383,3 +384,8 @@ class RunLoop(asyncio.AbstractEventLoop):
     @override
     def default_exception_handler(self, context: dict[str, Any]) -> None:
         self.call_exception_handler(context)
+
+
+def run_loop(owner: Owner, main: asyncio.AbstractEventLoop, name: str) -> RunLoop:
+    """The loop of one run; what it does not offer (signals, subprocess watchers) raises NotImplementedError, as asyncio's own base does."""
+    return RunLoop(owner, main, name)  # type: ignore[abstract]

@@ -187,7 +187,10 @@ def outcome(view: RunView, bodies: TieredBlobs, annotation: Any) -> Any:
         )
     if state == "TIMED_OUT":
         raise RunTimedOut(
-            f"the deadline of run {view.run} passed", why=_unresolved(unresolved), run_id=view.run, unresolved=unresolved
+            f"the deadline of run {view.run} passed",
+            why=_unresolved(unresolved),
+            run_id=view.run,
+            unresolved=unresolved,
         )
     record = line.body.error if line.body is not None else None
     error = (
@@ -230,6 +233,8 @@ def inbox_of(view: RunView) -> list[InboxItem]:
     for waiting in line.waiting if line.state.name == "WAITING" else ():
         if waiting.reason == "code" or matter_of(waiting) is OperatorMatter.CRASH_LOOP:
             found.append(
-                InboxItem(id=view.run, kind="code", run_id=view.run, summary=waiting.detail or waiting.about, lsn=view.lsn)
+                InboxItem(
+                    id=view.run, kind="code", run_id=view.run, summary=waiting.detail or waiting.about, lsn=view.lsn
+                )
             )
     return found

@@ -79,7 +79,7 @@ class Runtime(Client):
 
     @classmethod
     @override
-    async def open(  # type: ignore[override]
+    async def open(
         cls,
         url: str | None = None,
         *,
@@ -163,7 +163,8 @@ class Runtime(Client):
         spec = worker.tool(intent.pending.tool) if worker is not None else None
         if worker is None or spec is None or spec.probe is None:
             raise NotFound(
-                f"{intent.pending.tool} has no probe that is loaded here", hint="give its module: Runtime(modules=[...])"
+                f"{intent.pending.tool} has no probe that is loaded here",
+                hint="give its module: Runtime(modules=[...])",
             )
         step = view.branches[intent.id.branch].steps[intent.id.step]
         args = intent.pending.args if intent.pending.args is not None else step.args
@@ -172,7 +173,9 @@ class Runtime(Client):
             run_id=view.run, branch_id=intent.id.branch, step=step.key, attempt=intent.id.attempt, cancelling=None
         )
         asked_at = clock.wall_us()
-        answer, said, evidence, value = await ask_once(spec, body, intent, BodyScope(where, intent.pending.request_id, probing=True), worker.threads)
+        answer, said, evidence, value = await ask_once(
+            spec, body, intent, BodyScope(where, intent.pending.request_id, probing=True), worker.threads
+        )
         desk.probed(self.door, intent, said, by=by, evidence=evidence, asked_at=asked_at, value=value)
         return answer
 
@@ -256,7 +259,7 @@ async def _run(
     *,
     db: str | None,
     run_id: str | None,
-    timeout: Seconds | None,  # noqa: ASYNC109
+    timeout: Seconds | None,
     budget: Budget | None,
     tags: Mapping[str, str] | None,
 ) -> T:

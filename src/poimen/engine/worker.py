@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from poimen.declare.specs import ToolSpec
     from poimen.engine.driving.outbox import Sent
     from poimen.kernel.events import Event
-    from poimen.log.api import Head, Lease, Store
+    from poimen.log.api import Head, Store
     from poimen.log.writer import Ticket
 
 LEASE_S: Final = 15.0

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from poimen.declare.specs import Spec
     from poimen.effects import Answer as ProbeAnswer
     from poimen.gate.port import ProbeSays
-    from poimen.kernel.views import IntentView
     from poimen.kernel.intent import IntentPending, Outcome, Payload
+    from poimen.kernel.views import IntentView
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,9 +195,7 @@ class Guard:
 
     def _late_outcome(self, send: int, ended: Outcome) -> LateOutcome:
         step, attempt, ordinal = self.key
-        return LateOutcome(
-            step=step, attempt=attempt, ordinal=ordinal, send=send, epoch=self.port.epoch, outcome=ended
-        )
+        return LateOutcome(step=step, attempt=attempt, ordinal=ordinal, send=send, epoch=self.port.epoch, outcome=ended)
 
     def send_request_id(self, send: int) -> str:
         """The request id that the tool sees; each send of a READ asks anew."""

@@ -110,7 +110,9 @@ async def climb(guard: Guard) -> Closed:
                     evidence=reading.evidence,
                     value=reading.value,
                 )
-                await guard.port.append(resolved, *guard.port.closing(guard.key, Returned(value=reading.value or b"null")))
+                await guard.port.append(
+                    resolved, *guard.port.closing(guard.key, Returned(value=reading.value or b"null"))
+                )
                 return Landed()
             case GiveUp():
                 return Unknown(why=ruling.rule)
@@ -120,9 +122,7 @@ async def _closed_from_outside(guard: Guard, intent: IntentView) -> Closed:
     """Somebody else closed the intent meanwhile; our own record of it is where the order of hand-overs has it."""
     step, attempt, ordinal = guard.key
     to = intent.resolution.to.value if intent.resolution is not None else "closed"
-    applied = RuleApplied(
-        step=step, attempt=attempt, ordinal=ordinal, rule="closed-from-outside", inputs={}, result=to
-    )
+    applied = RuleApplied(step=step, attempt=attempt, ordinal=ordinal, rule="closed-from-outside", inputs={}, result=to)
     if intent.landed:
         await guard.port.append(applied, *guard.port.closing(guard.key, Returned(value=intent.value)))
         return Landed()

@@ -25,7 +25,7 @@ Key: TypeAlias = tuple[str, int, int]
 ProbeSays: TypeAlias = Literal["landed", "absent", "unknown"]
 
 
-class Refused(Exception):  # noqa: N818 (not an error: an answer of the log)
+class Refused(Exception):
     """The log refused a Dispatched: something that was not folded lies below it. Look again."""
 
 

@@ -299,6 +299,6 @@ _PLAIN: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0
 
 def _word(text: str) -> str:
     """The text as one word of a shell: step keys are free text, and operators paste what they are shown."""
-    if text and not text.startswith(("#", "-")) and _PLAIN.issuperset(text):
+    if not text.startswith(("#", "-")) and _PLAIN.issuperset(text):
         return text
     return "'" + text.replace("'", "'\\''") + "'"

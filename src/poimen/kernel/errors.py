@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
+from poimen._typing import override
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -45,6 +47,7 @@ class PoimenError(Exception):
         """The first line of the long form."""
         return (cls.__doc__ or cls.__name__).partition("\n")[0].rstrip(".:")
 
+    @override
     def __str__(self) -> str:
         lines = [f"{self.code} {self.message or type(self).title()}"]
         if self.where:
@@ -241,6 +244,7 @@ class StepError(PoimenError):
         self.type = type
         self.fields: Mapping[str, Any] = fields or {}
 
+    @override
     def __str__(self) -> str:
         return f"{self.type}: {self.message}" if self.message else self.type
 
@@ -407,8 +411,7 @@ def violated(rule: str, **ids: Any) -> NoReturn:
 
 def error_types() -> dict[str, type[PoimenError]]:
     """All error classes by code, in the order of their codes."""
-    found: dict[str, type[PoimenError]] = {}
-    todo: list[type[PoimenError]] = [PoimenError]
+    todo, found = [PoimenError], dict[str, type[PoimenError]]()
     while todo:
         cls = todo.pop()
         found[cls.code] = cls

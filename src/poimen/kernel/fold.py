@@ -94,7 +94,7 @@ def fold(run: str, records: Iterable[tuple[int, int, str, Event, int]]) -> RunVi
     return view
 
 
-def apply(view: RunView, *, lsn: int, at: int, branch: str, event: Event, epoch: int) -> None:  # noqa: C901, PLR0912
+def apply(view: RunView, *, lsn: int, at: int, branch: str, event: Event, epoch: int) -> None:
     """Fold one more record into the view.
 
     Arguments:
@@ -270,7 +270,7 @@ def _unknown_cause(event: AttemptIndeterminate) -> Cause:
             return StepDeadlinePassed(intent_dispatched=True)
 
 
-def _intent(view: RunView, line: BranchView, event: IntentEvent, lsn: int, at: int) -> None:  # noqa: C901
+def _intent(view: RunView, line: BranchView, event: IntentEvent, lsn: int, at: int) -> None:
     attempt = line.steps[event.step].attempts[event.attempt - 1]
     if isinstance(event, IntentPending):
         attempt.resumes = line.resumes = 0
@@ -282,7 +282,9 @@ def _intent(view: RunView, line: BranchView, event: IntentEvent, lsn: int, at: i
         case IntentDispatched():
             attempt.resumes = line.resumes = 0
             invariant(event.send == len(intent.sends) + 1, "sends are numbered without a gap", intent=str(intent.id))
-            invariant(intent.outcome is None and intent.resolution is None, "nothing is sent after its outcome", lsn=lsn)
+            invariant(
+                intent.outcome is None and intent.resolution is None, "nothing is sent after its outcome", lsn=lsn
+            )
             intent.sends.append(SendView(send=event.send, lsn=lsn, at=at))
             request = view.requests[intent.pending.request_id]
             request.first_dispatched_at = request.first_dispatched_at or at

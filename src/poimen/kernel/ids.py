@@ -12,7 +12,8 @@ import re
 from dataclasses import dataclass
 from typing import Final, NewType
 
-from poimen.kernel.errors import NotFound, PoimenError
+from poimen._typing import override
+from poimen.kernel.errors import DuplicateKey, NotFound, PoimenError
 
 RunId = NewType("RunId", str)
 BranchId = NewType("BranchId", str)
@@ -33,6 +34,7 @@ class BranchKey:
     run: RunId
     branch: BranchId = TRUNK
 
+    @override
     def __str__(self) -> str:
         return f"{self.run}/{self.branch}"
 
@@ -50,6 +52,7 @@ class IntentId:
     attempt: int
     ordinal: int
 
+    @override
     def __str__(self) -> str:
         return f"{self.run}/{self.branch}/{self.step}/{self.attempt}/{self.ordinal}"
 
@@ -119,8 +122,6 @@ def explicit_key(text: str) -> StepKey:
         DuplicateKey: when it is empty, too long, has control characters, or contains `#`.
     """
     if not text or len(text) > _MAX_KEY or "#" in text or not text.isprintable():
-        from poimen.kernel.errors import DuplicateKey  # noqa: PLC0415
-
         raise DuplicateKey(
             f"{text[:60]!r} cannot be a step key",
             why=f"a key has 1 to {_MAX_KEY} printable characters and no '#', which poimen uses to number calls",

@@ -266,11 +266,12 @@ def _keyed(facts: Facts) -> Ruling:
 
 
 def _by_probe(facts: Facts) -> Ruling:
-    # An intent that came here by a demotion from KEYED has left its key behind; one that is PROBE by its terms
-    # keeps the bound that an older declaration may have set.
-    lapse = _lapse(facts) if facts.terms.effect_class is EffectClass.PROBE else None
-    if lapse is not None:
-        return _at_most_once(facts, (_from_probe(lapse, _key_inputs(facts)),))
+    terms = facts.terms
+    if terms.effect_class is EffectClass.PROBE and terms.ttl_us is not None:
+        # An older KEYED declaration bounds this probe: its key must live, and must not have lapsed on record.
+        lapse = "key-expired" if facts.demoted_to is EffectClass.PROBE else _lapse(facts)
+        if lapse is not None:
+            return _at_most_once(facts, (_from_probe(lapse, _key_inputs(facts)),))
     return _probed(facts, ())
 
 
@@ -392,4 +393,5 @@ def _key_inputs(facts: Facts) -> dict[str, int | str]:
         "latest_known_us": facts.latest_known_us,
         "ttl_us": "unknown" if ttl_us is None else ttl_us,
         "margin_us": facts.terms.timeout_us,
+        "demoted_to": "" if facts.demoted_to is None else facts.demoted_to.name,
     }

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from poimen.kernel.branch import BranchState
-    from poimen.kernel.events import BranchEnded, BranchVerifying, Payload, RunAdmitted, Waiting
+    from poimen.kernel.events import BranchEnded, BranchVerifying, RunAdmitted, Waiting
     from poimen.kernel.ids import BranchId, IntentId
-    from poimen.kernel.intent import ErrorRecord
+    from poimen.kernel.intent import ErrorRecord, Payload
 
 
 @dataclass(slots=True, kw_only=True)

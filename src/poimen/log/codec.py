@@ -88,7 +88,9 @@ def _out_payload(value: i.Payload | None) -> Any:
 
 
 def _out_outcome(outcome: i.Outcome) -> dict[str, Any]:
-    fields = {name: (out(getattr(outcome, name)) if out else getattr(outcome, name)) for name, out in _outs(type(outcome))}
+    fields = {
+        name: (out(getattr(outcome, name)) if out else getattr(outcome, name)) for name, out in _outs(type(outcome))
+    }
     return {"kind": _OUTCOME_TAGS[type(outcome)], **fields}
 
 
@@ -100,15 +102,21 @@ def _is_outcome(hint: object) -> bool:
     return i.Returned in get_args(hint)
 
 
-@cache
+_known_fields: Final[dict[type, _Fields]] = {}
+
+
 def _outs(cls: type) -> _Fields:
     """Field names of an event type, each with what must be done to its value before encoding."""
+    known = _known_fields.get(cls)
+    if known is not None:
+        return known
     hints = get_type_hints(cls)
     found: list[tuple[str, Callable[[Any], Any] | None]] = []
     for spec in dataclasses.fields(cls):
         hint = hints[spec.name]
         found.append((spec.name, _out_payload if _is_payload(hint) else _out_outcome if _is_outcome(hint) else None))
-    return tuple(found)
+    _known_fields[cls] = tuple(found)
+    return _known_fields[cls]
 
 
 def encode(event: e.Event) -> bytes:

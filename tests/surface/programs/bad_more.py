@@ -44,4 +44,5 @@ async def m(rt: poimen.Runtime, client: poimen.Client) -> None:
     await client.resolve("i", "lost", by="me", why="x", expect_lsn=1)  # 28 a resolution that does not exist
     await client.resolve("i", "landed", by="me", why="x")    # 29 without the LSN that was seen
     await poimen.perform("n", charge, effect=effects.READ, args=None)  # 30 a body with parameters
+    charge.sync("tea", "1")                                  # 31 the other colour checks too
     print(n22, n25, n26, n27)

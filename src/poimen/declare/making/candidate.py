@@ -217,7 +217,8 @@ class Candidate:
             self.signature.bind(None)
         except TypeError as error:
             self.refuse(
-                f"it cannot be called with one context: {error}", hint=f"def {self.fn.__name__}(ctx: poimen.VerifierCtx)"
+                f"it cannot be called with one context: {error}",
+                hint=f"def {self.fn.__name__}(ctx: poimen.VerifierCtx)",
             )
 
     # ---- effects ---------------------------------------------------------------------------------------------

@@ -56,11 +56,11 @@ class Likeness:
             type_params=getattr(fn, "__type_params__", ()),
         )
 
-
     def described(self) -> Likeness:
         """The likeness of a workflow, which gives a `Call` of what its body returns."""
         written = self.signature.return_annotation
-        result: Any = Call[Any] if written is inspect.Signature.empty else Call[written]
+        given = Any if written is inspect.Signature.empty else written
+        result = cast("Any", Call)[given]
         return replace(
             self,
             annotations={**self.annotations, "return": result},
@@ -146,37 +146,37 @@ def _options(spec: ToolSpec, likeness: Likeness, before: Options) -> types.Funct
             DuplicateKey: the key cannot be a step key.
             BadDeclaration: another setting cannot be used.
         """
-        after = with_options(spec, before, key, timeout, attempts, on_indeterminate, decision)
-        return dress(spec, likeness, scope_here(), after)
+        given = {
+            "key": key,
+            "timeout_s": timeout,
+            "attempts": attempts,
+            "on_indeterminate": on_indeterminate,
+            "decision": decision,
+        }
+        return dress(spec, likeness, scope_here(), with_options(spec, before, given))
 
     return cast("types.FunctionType", options)
 
 
-def _with(
-    spec: ToolSpec,
-    before: Options,
-    key: str | None,
-    timeout: Seconds | None,
-    attempts: int | None,
-    on_indeterminate: OnUnknown | None,
-    decision: str | None,
-) -> Options:
-    timeout_s = None if timeout is None else seconds(timeout)
-    if timeout is not None and (timeout_s is None or timeout_s <= 0):
-        _refuse(spec, f"timeout={timeout!r} is not a positive length of time")
-    if attempts is not None and (type(attempts) is not int or attempts < 1):
+def _with(spec: ToolSpec, before: Options, given: Mapping[str, Any]) -> Options:
+    """The options with what was given now; each is checked, so that a refusal comes where it was written."""
+    chosen = {name: value for name, value in given.items() if value is not None}
+    if "key" in chosen:
+        explicit_key(chosen["key"])
+    if "timeout_s" in chosen:
+        found = seconds(chosen["timeout_s"])
+        if found is None or found <= 0:
+            _refuse(spec, f"timeout={chosen['timeout_s']!r} is not a positive length of time")
+        chosen["timeout_s"] = found
+    attempts = chosen.get("attempts", 1)
+    if type(attempts) is not int or attempts < 1:
         _refuse(spec, f"attempts={attempts!r} is not a whole number from 1")
-    if on_indeterminate not in (None, "wait", "raise"):
-        _refuse(spec, f"on_indeterminate={on_indeterminate!r} is neither 'wait' nor 'raise'")
-    if decision is not None and not (isinstance(decision, str) and decision):
+    if chosen.get("on_indeterminate", "wait") not in {"wait", "raise"}:
+        _refuse(spec, f"on_indeterminate={chosen['on_indeterminate']!r} is neither 'wait' nor 'raise'")
+    decision = chosen.get("decision", "id")
+    if not isinstance(decision, str) or not decision:
         _refuse(spec, f"decision={decision!r} is not the id of a decision")
-    return Options(
-        key=before.key if key is None else explicit_key(key),
-        timeout_s=before.timeout_s if timeout_s is None else timeout_s,
-        attempts=before.attempts if attempts is None else attempts,
-        on_indeterminate=before.on_indeterminate if on_indeterminate is None else on_indeterminate,
-        decision=before.decision if decision is None else decision,
-    )
+    return replace(before, **chosen)
 
 
 def _refuse(spec: ToolSpec, what: str) -> NoReturn:

@@ -51,7 +51,9 @@ def signature_of(fn: Callable[..., Any], annotations: Mapping[str, Any]) -> insp
     )
 
 
-def outline_of(fn: types.FunctionType, annotations: Mapping[str, Any], signature: inspect.Signature) -> types.FunctionType:
+def outline_of(
+    fn: types.FunctionType, annotations: Mapping[str, Any], signature: inspect.Signature
+) -> types.FunctionType:
     """A function that looks like another and does nothing: what may be kept where the body must not be.
 
     It has the module, place, annotations and signature of the other, so that messages can name it and names

@@ -44,7 +44,7 @@ from poimen.declare.storing.hints import (
     type_arguments,
 )
 from poimen.declare.storing.leaves import LEAVES, enum_codec, literal_codec
-from poimen.declare.storing.pydantic_models import has_schema, is_model, model_codec, schema_codec
+from poimen.declare.storing.pydantic_models import has_schema, is_model, model_codec, model_kinds, schema_codec
 from poimen.declare.storing.records import (
     record_codec,
     shape_of,
@@ -107,6 +107,7 @@ class _Building:
         self._depth = 0
         self._done: dict[Any, Codec] = {}
         self._open: dict[Any, list[Codec]] = {}
+        self._unions: list[tuple[Any, list[Codec]]] = []
 
     def classes(self) -> dict[Any, Codec]:
         """The codecs of classes that were built on the way; they do not depend on who asked."""
@@ -175,11 +176,21 @@ class _Building:
     # ---- parts ---------------------------------------------------------------------------------------------
 
     def _union(self, annotation: Any) -> Codec:
+        for one, bound in self._unions:
+            if one == annotation:
+                # An alias that names itself in a union inside itself: `type J = None | list[J | bytes]`.
+                return _reference(label(annotation), bound, None)
         arms: list[Any] = []
         for arm in self._arms(annotation, []):
             if arm not in arms:
                 arms.append(arm)
-        return union_codec([self.build(arm) for arm in arms])
+        self._unions.append((annotation, []))
+        try:
+            codec = union_codec([self.build(arm) for arm in arms])
+        finally:
+            _, bound = self._unions.pop()
+        bound.append(codec)
+        return codec
 
     def _arms(self, annotation: Any, within: list[Any]) -> list[Any]:
         """The arms of a union, and those of the unions and aliases among them."""
@@ -189,7 +200,7 @@ class _Building:
         other = stands_for(annotation)
         if other is None and is_alias(annotation) and annotation not in within:
             other = _value_of(annotation)
-        return [annotation] if other is None else self._arms(other, [*within, annotation])
+        return [annotation] if other is None or isinstance(other, str) else self._arms(other, [*within, annotation])
 
     def _item(self, annotation: Any, part: str = "[]") -> Codec:
         try:
@@ -309,7 +320,7 @@ def _reference(shown: str, bound: list[Codec], cls: type | None) -> Codec:
     if cls is None:
         return Codec(label=shown, tag=shown, types=frozenset(), kinds=ALL_KINDS, enc=enc, dec=dec)
     classes: frozenset[type] = frozenset({dict if is_typed_dict(cls) else cls})
-    kinds: frozenset[type] = ALL_KINDS if is_model(cls) else frozenset({dict})
+    kinds: frozenset[type] = model_kinds(cls) if is_model(cls) else frozenset({dict})
     return Codec(label=shown, tag=class_tag(cls), types=classes, kinds=kinds, enc=enc, dec=dec)
 
 

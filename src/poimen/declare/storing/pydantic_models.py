@@ -68,16 +68,20 @@ def model_codec(cls: Any, field_check: Callable[[Any], object]) -> Codec:
     def read(body: bytes) -> Any:
         return cls.__pydantic_validator__.validate_json(body, **_by_name())
 
-    whole = hasattr(cls, "__pydantic_root_model__") and cls.__pydantic_root_model__
-    custom = bool(cls.__pydantic_decorators__.model_serializers)
     return Codec(
         label=shown,
         tag=class_tag(cls),
         types=frozenset({cls}),
-        kinds=ALL_KINDS if whole or custom else frozenset({dict}),
+        kinds=model_kinds(cls),
         enc=enc,
         dec=_reader(read, shown),
     )
+
+
+def model_kinds(cls: Any) -> frozenset[type]:
+    """The JSON kinds that pydantic may write a model as."""
+    custom = cls.__pydantic_root_model__ or cls.__pydantic_decorators__.model_serializers
+    return ALL_KINDS if custom else frozenset({dict})
 
 
 def schema_codec(annotation: Any) -> Codec:
@@ -90,8 +94,6 @@ def schema_codec(annotation: Any) -> Codec:
         raise Refusal(f"{shown} cannot be stored: pydantic refuses it: {text_of(cause)}") from cause
 
     def enc(value: Any, depth: int) -> Any:
-        if isinstance(annotation, type) and not isinstance(value, annotation):
-            raise mismatch(shown, value)
         return _written(value, adapter.serializer, read, shown, depth)
 
     def read(body: bytes) -> Any:

@@ -14,8 +14,10 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from pathlib import Path, PurePath
+from types import NoneType
 from typing import Any, Final
 
+from poimen.declare.storing.canonical import to_bytes
 from poimen.declare.storing.codec import (
     ALL_KINDS,
     CHANGED,
@@ -39,6 +41,10 @@ ESCAPE: Final = "object"
 """The tag of an object that has a key `$type` of its own."""
 
 
+_AS_THEY_ARE: Final[frozenset[type]] = frozenset({str, int, bool, NoneType})
+_TEXT: Final = {str}
+
+
 def tagged(tag: str, tree: Any) -> dict[str, Any]:
     """A tree with the tag of its class."""
     return {TYPE: tag, VALUE: tree}
@@ -55,7 +61,7 @@ def is_tagged(tree: Any) -> bool:
 def any_enc(value: Any, depth: int) -> Any:
     """A value whose annotation says nothing (`Any`, `object`, none)."""
     kind = type(value)
-    if kind is str or kind is int or kind is bool or value is None:
+    if kind in _AS_THEY_ARE:
         return value
     if kind is float:
         return float_enc(value, depth)
@@ -67,7 +73,7 @@ def any_enc(value: Any, depth: int) -> Any:
         out: list[Any] = []
         try:
             for one in value:
-                out.append(any_enc(one, depth + 1))  # noqa: PERF401 (the path needs the place)
+                out.append(one if type(one) in _AS_THEY_ARE else any_enc(one, depth + 1))  # noqa: PERF401 (the path)
         except Refusal as refusal:
             raise refusal.inside(f"[{len(out)}]", value) from refusal.__cause__
         return out
@@ -80,13 +86,13 @@ def any_enc(value: Any, depth: int) -> Any:
 def _any_dict(value: dict[Any, Any], depth: int) -> dict[str, Any]:
     if depth >= MAX_DEPTH:
         raise too_deep()
-    if not all(type(key) is str for key in value):
+    if not set(map(type, value)) <= _TEXT:
         return tagged("pairs", _PAIRS.enc(value, depth))
     out: dict[str, Any] = {}
     key = ""
     try:
         for key, one in value.items():
-            out[key] = any_enc(one, depth + 1)
+            out[key] = one if type(one) in _AS_THEY_ARE else any_enc(one, depth + 1)
     except Refusal as refusal:
         raise refusal.inside(key_part(key), value) from refusal.__cause__
     return tagged(ESCAPE, out) if TYPE in out else out
@@ -109,7 +115,7 @@ def any_dec(tree: Any) -> Any:
     """The reverse of `any_enc`."""
     kind = type(tree)
     if kind is list:
-        return [any_dec(one) for one in tree]
+        return [one if type(one) in _AS_THEY_ARE else any_dec(one) for one in tree]
     if kind is not dict:
         return tree
     if is_tagged(tree):
@@ -122,7 +128,7 @@ def any_dec(tree: Any) -> Any:
                 f"no codec is registered under the stored tag {tag!r}", hint="register it with register_codec"
             )
         return codec.dec(inner)
-    return {key: any_dec(one) for key, one in tree.items()}
+    return {key: one if type(one) in _AS_THEY_ARE else any_dec(one) for key, one in tree.items()}
 
 
 ANY: Final = Codec(label="Any", tag="Any", types=frozenset(), kinds=ALL_KINDS, enc=any_enc, dec=any_dec, open=True)
@@ -189,7 +195,7 @@ def union_codec(arms: list[Codec]) -> Codec:
     return _Union(arms).codec()
 
 
-_NULL: Final = LEAVES[type(None)].kinds
+_NULL: Final = LEAVES[NoneType].kinds
 
 
 def _optional(arm: Codec) -> Codec:
@@ -249,16 +255,24 @@ class _Union:
 
     def _enc(self, value: Any, depth: int) -> Any:
         exact = self._exact.get(type(value), [])
-        first: Refusal | None = None
+        refusals: list[Refusal] = []
+        taken: list[Any] = []
         for arm in exact or self._arms:
             try:
-                return self._with_tag(arm, arm.enc(value, depth))
+                tree = arm.enc(value, depth)
             except Refusal as refusal:
                 if refusal.deep:
                     raise
-                first = first or refusal
-        if first is not None and len(exact) == 1:
-            raise first
+                refusals.append(refusal)
+                continue
+            found = self._with_tag(arm, tree)
+            if len(exact) < 2 or not arm.natural or _is_itself(tree, value, depth):  # noqa: PLR2004
+                return found
+            taken.append(found)
+        if taken:
+            return taken[0]
+        if refusals and len(exact) == 1:
+            raise refusals[0]
         raise mismatch(self._label, value)
 
     def _with_tag(self, arm: Codec, tree: Any) -> Any:
@@ -293,22 +307,31 @@ class _Union:
         return self._only(fitting or older or arms, tree, first=bool(fitting))
 
     def _only(self, arms: list[Codec], tree: Any, *, first: bool = True) -> Any:
-        """The value by the first arm that takes the tree, or, not `first`, by the one arm that does."""
+        """The value by the first arm that takes the tree as it is, or, not `first`, by the one arm that takes it."""
         values: list[Any] = []
         refusals: list[Refusal] = []
         for arm in arms:
             try:
-                values.append(arm.dec(tree))
+                value = arm.dec(tree)
             except Refusal as refusal:
                 refusals.append(refusal)
-            else:
-                if first:
-                    break
-        if len(values) == 1:
+                continue
+            if first and (len(arms) == 1 or not arm.natural or _is_itself(tree, value, 0)):
+                return value
+            values.append(value)
+        if values and (first or len(values) == 1):
             return values[0]
-        if len(refusals) == 1 and len(arms) == 1:
+        if len(refusals) == len(arms) == 1:
             raise refusals[0]
         raise differs(self._label, tree)
+
+
+def _is_itself(tree: Any, value: Any, depth: int) -> bool:
+    """Whether a natural arm stores a value as it is: `[1]` is a `list[int]` rather than a `list[float]`."""
+    try:
+        return to_bytes(any_enc(value, depth)) == to_bytes(tree)
+    except Refusal:
+        return False
 
 
 def _confusable(arm: Codec, other: Codec) -> bool:

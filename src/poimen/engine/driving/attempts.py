@@ -126,20 +126,23 @@ class Attempts:
         self, scope: AttemptScope, call: Call, *, value: Any = None, error: BaseException | None = None
     ) -> None:
         """The code has ended; its effects must have ended too before the attempt has."""
-        if scope.dropped or self.driver.dropped:
+        if self._let_go(scope):
             return
         left = [effect.future for effect in scope.effects.values() if not effect.future.done()]
         for future in left:
             future.cancel()
         if left:
             await asyncio.wait(left)
-        if scope.dropped or self.driver.dropped:
+        if self._let_go(scope):
             return
         scope.dropped = True
         if error is None:
             self._returned(call, scope.attempt, value)
         else:
             self._failed(call, scope.attempt, error)
+
+    def _let_go(self, scope: AttemptScope) -> bool:
+        return scope.dropped or self.driver.dropped
 
     async def inline(self, scope: AttemptScope, spec: ToolSpec, packed: bytes) -> Any:
         """A pure tool, or a step, called inside a step: part of the step's own code."""
@@ -162,11 +165,7 @@ class Attempts:
         driver = self.driver
         payload = driver.keep(body)
         started = driver.last_emitted
-        if (
-            isinstance(started, AttemptStarted)
-            and started.step == call.key
-            and started.attempt == attempt == 1
-        ):
+        if isinstance(started, AttemptStarted) and started.step == call.key and started.attempt == attempt == 1:
             driver.replace_last(
                 StepComputed(
                     step=call.key,
@@ -264,7 +263,9 @@ class Attempts:
         driver = self.driver
         call = driver.workflow.calls.get(step)
         told = driver.on_indeterminate(spec, call) == "raise"
-        cause: Literal["cancel", "left_unresolved"] = "cancel" if why == "cancel" or driver.stopping() else "left_unresolved"
+        cause: Literal["cancel", "left_unresolved"] = (
+            "cancel" if why == "cancel" or driver.stopping() else "left_unresolved"
+        )
         event = AttemptIndeterminate(step=step, attempt=attempt, cause=cause, unknown=unknown, told=told)
         await driver.append((event,))
         if call is not None and driver.live:

@@ -17,32 +17,24 @@ from typing import TYPE_CHECKING, Any
 from poimen import clock
 from poimen.declare import values
 from poimen.declare.calling import CALLER, Current
-from poimen.engine.driving.scopes import AttemptScope, BodyScope, CallFuture, Scope, ThreadScope, WorkflowScope
 from poimen.engine.driving.attempts import Attempts
 from poimen.engine.driving.decisions import Decisions
 from poimen.engine.driving.effects import Effects
 from poimen.engine.driving.ending import Ending
 from poimen.engine.driving.hands import Hands
-from poimen.engine.loop import BASE, RunLoop
 from poimen.engine.driving.outbox import Outbox
-from poimen.engine.driving.replay import Differs, Script
+from poimen.engine.driving.replay import Script
+from poimen.engine.driving.scopes import BodyScope, Scope, ThreadScope, WorkflowScope
 from poimen.engine.driving.steps import Steps
-from poimen.gate import points
+from poimen.engine.loop import BASE, run_loop
 from poimen.gate.guard import open_code
-from poimen.gate.error_record import record_of
 from poimen.kernel.branch import BranchState
-from poimen.kernel.errors import Conflict, DecisionConflict, Fenced, NotFound, PoimenError, StorageFailed, Suspended
+from poimen.kernel.errors import PoimenError
 from poimen.kernel.events import (
-    BranchEnded,
     BranchResumed,
     BranchStarted,
-    BranchVerifying,
-    BranchWaiting,
     CancelDelivered,
-    DecisionRecorded,
-    DecisionSettled,
     TimerFired,
-    Waiting,
 )
 from poimen.kernel.fold import trunk
 
@@ -86,7 +78,7 @@ class Driver:
         self.lease = lease
         self.taken_at = clock.wall_us()
         self.main = asyncio.get_running_loop()
-        self.loop = RunLoop(self, self.main, f"{view.run}/{self.line.id}")
+        self.loop = run_loop(self, self.main, f"{view.run}/{self.line.id}")
         self.script = Script(self.line, records)
         self.outbox = Outbox(self)
         self.hands = Hands(self)
@@ -332,7 +324,7 @@ class Driver:
 
     def timer(self, timer: RunTimer) -> None:
         """A timer of the workflow or of an attempt; armed once the record is used up."""
-        caller = timer._context.get(CALLER)
+        caller = timer.context.get(CALLER)
         scope = caller if isinstance(caller, Scope) else self.workflow
         timer.scope, timer.n = scope, len(scope.timers)
         scope.timers.append(timer)

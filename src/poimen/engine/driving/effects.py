@@ -13,9 +13,9 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from poimen import clock
+from poimen.declare.specs import described
 from poimen.engine.driving.scopes import AttemptScope, BodyScope, Call, CallFuture
 from poimen.engine.loop import BASE
-from poimen.declare.specs import described
 from poimen.gate.guard import Guard
 from poimen.gate.port import Closed, Dropped, Key, Known, Landed, Refused, Stopped, Unknown
 from poimen.gate.request_id import generation, read_request_id, request_id

@@ -66,7 +66,9 @@ class Ending:
 
     async def _finish(self, root: asyncio.Task[Any]) -> None:
         if self._driver.line.cancel_lsn:
-            await self._ended(BranchEnded(state="CANCELLED", cause=self._driver.line.cancel_why, unresolved=self.unresolved()))
+            await self._ended(
+                BranchEnded(state="CANCELLED", cause=self._driver.line.cancel_why, unresolved=self.unresolved())
+            )
             return
         value, record = self._result(root)
         verifying = BranchVerifying(value=value, error=record)

@@ -229,7 +229,10 @@ class Hands:
             self._outcome(call, known.outcome)
         elif known.abandoned:
             call.future.set_exception(
-                EffectAbandoned(f"{known.id} was abandoned: {known.resolution.why if known.resolution else ''}", intent_id=str(known.id))
+                EffectAbandoned(
+                    f"{known.id} was abandoned: {known.resolution.why if known.resolution else ''}",
+                    intent_id=str(known.id),
+                )
             )
         else:
             self._value(call, known.value)
@@ -251,7 +254,9 @@ class Hands:
         try:
             value = values.load(self._driver.fetch(payload), call.spec.parameters.result, path=f"{call.spec.name}()")
         except NotStorable as error:
-            self._driver.ending.differ(f"{call.key} returned a value that the code can no longer read", str(error.message))
+            self._driver.ending.differ(
+                f"{call.key} returned a value that the code can no longer read", str(error.message)
+            )
             return
         call.future.set_result(value)
 

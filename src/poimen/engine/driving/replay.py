@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 Kind: TypeAlias = Literal["told", "parked", "effect", "timer", "cancel", "start"]
 
+
 @dataclass(slots=True)
 class HandOver:
     """One result on its way to the code. `ready`: its record, and every one before it, may be acted upon."""
@@ -95,7 +96,7 @@ class RecordedCall:
     what: str
 
 
-class Differs(Exception):  # noqa: N818 (an answer, turned into a wait)
+class Differs(Exception):
     """The code asks for something else than what is recorded."""
 
     def __init__(self, recorded: str, asked: str) -> None:
@@ -127,7 +128,7 @@ class Script:
 
     def _call(self, event: Event) -> None:
         match event:
-            case (AttemptStarted() | StepComputed()) if event.seq == len(self.calls) and event.step not in self.by_key:
+            case AttemptStarted() | StepComputed() if event.seq == len(self.calls) and event.step not in self.by_key:
                 what = f"{event.kind} {event.name} as {event.step}"
                 self._add(RecordedCall(key=event.step, name=event.name, digest=event.args_digest, what=what))
             case DecisionRecorded() if event.seq == len(self.calls):

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
+from poimen._typing import override
 from poimen.declare.calling import CALLER, Current
 from poimen.kernel.errors import DuplicateKey, NotSent, Suspended, UnguardedEffect, WouldBlock
 from poimen.kernel.ids import StepKey, explicit_key, step_key
@@ -39,6 +40,7 @@ class CallFuture(asyncio.Future[Any]):
         self.cancel_asked = False
         self._on_cancel = on_cancel
 
+    @override
     def cancel(self, msg: Any = None) -> bool:  # noqa: ARG002 (asyncio's signature)
         """Note the wish; the call's end is told when it is recorded."""
         if self.done():
@@ -344,7 +346,7 @@ class BodyScope:
         """Where the body is running, as it was when it began."""
         return self._current
 
-    def _refuse(self, what: str, where: str) -> Any:
+    def _refuse(self, what: str, where: str) -> NoReturn:
         raise UnguardedEffect(
             f"{what} inside {self._where}",
             where=where,

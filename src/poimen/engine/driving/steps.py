@@ -117,7 +117,9 @@ class Steps:
         if known is None:
             self.driver.effects.perform_step(call, attempt)
         elif known.abandoned:
-            record = ErrorRecord(type="EffectAbandoned", message=f"{known.id} was abandoned", fields={"intent_id": str(known.id)})
+            record = ErrorRecord(
+                type="EffectAbandoned", message=f"{known.id} was abandoned", fields={"intent_id": str(known.id)}
+            )
             self.driver.submit((AttemptFailed(step=call.key, attempt=attempt, error=record),))
         else:
             self.driver.submit((AttemptSucceeded(step=call.key, attempt=attempt, value=known.value),))
@@ -174,7 +176,8 @@ class Steps:
             attempts = call.options.attempts
         if attempt >= attempts or self.driver.stopping() or not _retryable(spec, error):
             return None
-        delay_s = min(spec.backoff_s * 2 ** min(attempt - 1, 30), LONGEST_BACKOFF_S) * clock.jitter(0.2)
+        doubled: float = spec.backoff_s * 2.0 ** min(attempt - 1, 30)
+        delay_s = min(doubled, LONGEST_BACKOFF_S) * clock.jitter(0.2)
         return clock.wall_us() + round(delay_s * 1e6)
 
     def started(self, call: Call, attempt: int) -> None:

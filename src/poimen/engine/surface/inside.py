@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeAlias, TypeVar, f
 from poimen.later import not_built
 
 if TYPE_CHECKING:
-    import random
     from collections.abc import Callable
     from contextlib import AbstractAsyncContextManager, AbstractContextManager
     from datetime import datetime
     from decimal import Decimal
     from enum import Enum
+    from random import Random  # noqa: TID251 (the type only; it is made of recorded bits)
     from uuid import UUID
 
     from poimen.declare.specs import Seconds
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 
-Json: TypeAlias = None | bool | int | float | str | Sequence[Any] | Mapping[str, Any]
+Json: TypeAlias = bool | int | float | str | Sequence[Any] | Mapping[str, Any] | None
 ContextKind: TypeAlias = Literal[
     "system", "task", "history", "memory", "retrieval", "tool_catalogue", "tool_result", "scratch"
 ]
@@ -42,7 +42,7 @@ def now() -> datetime:
     not_built("now")
 
 
-def rng() -> random.Random:
+def rng() -> Random:
     """A source of chance whose seed is recorded.
 
     Raises:
@@ -115,7 +115,11 @@ def usage(
 
     Arguments:
         model: the model's name.
-        input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, reasoning_tokens: counts.
+        input_tokens: all that went in.
+        output_tokens: all that came out.
+        cache_read_tokens: of those that went in, what the far side already had.
+        cache_write_tokens: of those that went in, what it kept.
+        reasoning_tokens: of those that came out, what was not shown.
         cost_usd: in US dollars.
         source: where the figures come from.
 
@@ -138,7 +142,7 @@ def emit(value: object, /, *, durable: bool = True) -> None:
     not_built("emit")
 
 
-def patched(id: str, /) -> bool:  # noqa: A002 (names the change, as `decide` names its decision)
+def patched(id: str, /) -> bool:
     """Whether this run goes the new way of a change: true for runs that began with it.
 
     Arguments:

@@ -194,7 +194,13 @@ class Child:
     __slots__ = ()
 
     def __call__(
-        self, call: Call[T], /, *, run_id: str | None = None, timeout: Seconds | None = None, budget: Budget | None = None
+        self,
+        call: Call[T],
+        /,
+        *,
+        run_id: str | None = None,
+        timeout: Seconds | None = None,
+        budget: Budget | None = None,
     ) -> Coroutine[Any, Any, T]:
         """Start a run and wait for its result.
 
@@ -210,12 +216,26 @@ class Child:
         not_built("child")
 
     def aio(
-        self, call: Call[T], /, *, run_id: str | None = None, timeout: Seconds | None = None, budget: Budget | None = None
+        self,
+        call: Call[T],
+        /,
+        *,
+        run_id: str | None = None,
+        timeout: Seconds | None = None,
+        budget: Budget | None = None,
     ) -> Coroutine[Any, Any, T]:
         """The awaitable face."""
         not_built("child")
 
-    def sync(self, call: Call[T], /, *, run_id: str | None = None, timeout: Seconds | None = None, budget: Budget | None = None) -> T:
+    def sync(
+        self,
+        call: Call[T],
+        /,
+        *,
+        run_id: str | None = None,
+        timeout: Seconds | None = None,
+        budget: Budget | None = None,
+    ) -> T:
         """The blocking face."""
         not_built("child")
 
