@@ -133,6 +133,7 @@ class ProbingEffect(_Declared, Generic[P, T]):
 
 
 AnyEffect: TypeAlias = Effect | ProbingEffect[..., Any]
+"""What `effect=` takes: one of the six classes, with a probe or without."""
 
 PURE: Final = Effect(effect_class="PURE")
 """No input or output: computed again, no intent is written."""

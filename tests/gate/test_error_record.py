@@ -156,6 +156,8 @@ def test_details_of_builtins_come_back() -> None:
     module = rebuild("failed", stored(record_of(raised("import there_is_nothing"))))
     assert isinstance(module, ModuleNotFoundError)
     assert module.name == "there_is_nothing"
+    general = rebuild("failed", ErrorRecord(type="OSError", message="m", fields={"args": [2, "x"], "errno": 2}))
+    assert type(general) is OSError  # Python itself would have made a FileNotFoundError of these arguments
     coded = rebuild("failed", stored(record_of(raised(REAL["an attribute"]))))
     assert vars(coded)["code"] == 42
 
@@ -394,6 +396,7 @@ def test_recording_never_raises() -> None:
     assert cause["type"] == "Hostile"
     assert message_of(NoText()) == "<no text: it raised TypeError>"
     assert record_of(ValueError(Text("words"))).message == "words"
+    assert record_of(ValueError("a\ud800b")).message == "a\\ud800b"
     twisted = Rejected("m")
     twisted.message = object()  # type: ignore[assignment]
     twisted.ids = 7  # type: ignore[assignment]
@@ -441,13 +444,15 @@ def test_what_is_kept_is_bounded() -> None:
 
 
 def test_numbers_that_json_does_not_have_are_told_in_words() -> None:
-    error = ValueErrorOfAUser("x", math.nan, math.inf, 2**70, Decimal(1))
+    error = ValueErrorOfAUser("x", math.nan, -math.inf, 2**70)
     error.__dict__.update(nan=math.nan, big=2**70, price=Decimal(1), ok=True, seven=7)
     record = record_of(error)
     assert stored(record) == record
+    assert record.fields["args"] == ["x", "nan", "-inf", str(2**70)]
     assert (record.fields["nan"], record.fields["big"]) == ("nan", str(2**70))
     assert (record.fields["ok"], record.fields["seven"]) == (True, 7)
     assert "price" not in record.fields
+    assert "args" not in record_of(ValueErrorOfAUser("x", Decimal(1))).fields
 
 
 PLAIN: Final = st.recursive(

@@ -16,7 +16,7 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -95,6 +95,19 @@ def closed_port() -> Iterator[int]:
         yield taken.getsockname()[1]
 
 
+@contextmanager
+def full_port() -> Iterator[int]:
+    """A port whose queue is full: whoever connects waits."""
+    with ExitStack() as opened:
+        listener = opened.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        for _ in range(4):
+            waiting = opened.enter_context(socket.socket())
+            waiting.setblocking(False)
+            with suppress(BlockingIOError):
+                waiting.connect(listener.getsockname())
+        yield listener.getsockname()[1]
+
+
 def hear(connection: socket.socket) -> bytes:
     heard = b""
     while b"\r\n\r\n" not in heard and (more := connection.recv(65536)):
@@ -135,13 +148,15 @@ Client = Callable[..., None]
 
 
 def by_httpx(port: int, method: str = "POST", *, follow: bool = False, patience_s: float = LONG_S) -> None:
-    with httpx.Client(timeout=httpx.Timeout(LONG_S, read=patience_s), trust_env=False) as client:
+    with httpx.Client(timeout=httpx.Timeout(LONG_S, read=patience_s, connect=patience_s), trust_env=False) as client:
         client.request(method, f"http://127.0.0.1:{port}/", follow_redirects=follow).raise_for_status()
 
 
 def by_httpx_async(port: int, method: str = "POST", *, follow: bool = False, patience_s: float = LONG_S) -> None:
     async def call() -> None:
-        async with httpx.AsyncClient(timeout=httpx.Timeout(LONG_S, read=patience_s), trust_env=False) as client:
+        async with httpx.AsyncClient(
+            timeout=httpx.Timeout(LONG_S, read=patience_s, connect=patience_s), trust_env=False
+        ) as client:
             reply = await client.request(method, f"http://127.0.0.1:{port}/", follow_redirects=follow)
             reply.raise_for_status()
 
@@ -152,7 +167,7 @@ def by_requests(port: int, method: str = "POST", *, follow: bool = False, patien
     with requests.Session() as session:
         session.trust_env = False
         url = f"http://127.0.0.1:{port}/"
-        session.request(method, url, timeout=(LONG_S, patience_s), allow_redirects=follow).raise_for_status()
+        session.request(method, url, timeout=patience_s, allow_redirects=follow).raise_for_status()
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -170,7 +185,7 @@ def by_urllib(port: int, method: str = "POST", *, follow: bool = False, patience
 
 def by_aiohttp(port: int, method: str = "POST", *, follow: bool = False, patience_s: float = LONG_S) -> None:
     async def call() -> None:
-        timeout = aiohttp.ClientTimeout(sock_read=patience_s)
+        timeout = aiohttp.ClientTimeout(sock_read=patience_s, sock_connect=patience_s)
         async with (
             aiohttp.ClientSession(timeout=timeout) as session,
             session.request(method, f"http://127.0.0.1:{port}/", allow_redirects=follow) as reply,
@@ -205,6 +220,12 @@ def said(call: Callable[..., object], *args: Any, **kwargs: Any) -> Answer:
 def test_a_closed_port_means_that_nothing_was_sent(client: Client) -> None:
     with closed_port() as port:
         assert said(client, port) is Answer.NOT_SENT
+
+
+@every_client
+def test_a_connection_that_is_not_made_in_time_means_that_nothing_was_sent(client: Client) -> None:
+    with full_port() as port:
+        assert said(client, port, patience_s=PATIENCE_S) is Answer.NOT_SENT
 
 
 @every_client
@@ -292,6 +313,10 @@ def test_urllib3_without_retries_is_known() -> None:
         assert said(pool.request, "POST", f"http://127.0.0.1:{port}/", retries=False) is Answer.NOT_SENT
     with urllib3.PoolManager() as pool, far_side(hangs_up) as side:
         assert said(pool.request, "POST", f"http://127.0.0.1:{side.port}/", retries=False) is Answer.MAYBE
+    with urllib3.PoolManager(timeout=PATIENCE_S) as pool, full_port() as port:
+        error = raised_by(pool.request, "POST", f"http://127.0.0.1:{port}/", retries=urllib3.Retry(0))
+        assert isinstance(error, urllib3.exceptions.MaxRetryError)
+        assert answer(error)[0] is Answer.NOT_SENT
 
 
 @every_client
@@ -406,7 +431,21 @@ def test_an_error_of_connecting_is_not_sent() -> None:
             assert said(plain.connect, ("127.0.0.1", port)) is Answer.NOT_SENT
     # Whatever the system says of a connection to everybody, it says it while connecting.
     assert said(socket.create_connection, ("255.255.255.255", 9), 1) is Answer.NOT_SENT
+    assert said(asyncio.run, asyncio.open_connection("255.255.255.255", 9)) is Answer.NOT_SENT
     assert said(socket.getaddrinfo, "no-number", 9, flags=socket.AI_NUMERICHOST) is Answer.NOT_SENT
+
+
+def test_an_error_of_connecting_by_hand_in_asyncio_is_not_sent() -> None:
+    async def by_hand() -> None:
+        with socket.socket() as plain:
+            plain.setblocking(False)
+            await asyncio.get_running_loop().sock_connect(plain, ("255.255.255.255", 9))
+
+    assert said(asyncio.run, by_hand()) is Answer.NOT_SENT
+    from_elsewhere = asyncio.open_connection("127.0.0.1", 9, local_addr=("192.0.2.1", 0))  # not an address of ours
+    error = raised_by(asyncio.run, from_elsewhere)
+    assert "bind" in str(error)
+    assert answer(error)[0] is Answer.NOT_SENT
 
 
 def test_asyncio_with_an_error_for_each_address_is_not_sent() -> None:
@@ -428,6 +467,19 @@ def test_asyncio_with_an_error_for_each_address_is_not_sent() -> None:
 def test_a_handshake_without_an_answer_is_not_sent() -> None:
     with far_side(says_nothing) as side, socket.create_connection(("127.0.0.1", side.port), PATIENCE_S) as plain:
         assert said(ssl.create_default_context().wrap_socket, plain, server_hostname="x") is Answer.NOT_SENT
+
+
+@pytest.mark.parametrize("words", [b"", b"HTTP/1.1 400 plain words\r\n\r\n"], ids=["hangs up", "no TLS"])
+def test_a_handshake_that_fails_in_asyncio_is_not_sent(words: bytes) -> None:
+    def script(connection: socket.socket, over: threading.Event) -> None:
+        connection.recv(65536)
+        connection.sendall(words)
+
+    with far_side(script) as side:
+        call = asyncio.open_connection("127.0.0.1", side.port, ssl=ssl.create_default_context())
+        error = raised_by(asyncio.run, call)
+    assert isinstance(error, OSError)
+    assert answer(error)[0] is Answer.NOT_SENT
 
 
 @pytest.mark.parametrize("script", [resets, says_nothing])

@@ -146,6 +146,7 @@ def test_a_body_that_only_looks_has_failed_and_nothing_is_unknown(effect_class: 
         assert isinstance(found, Failed)
         assert found.error.type == "ConnectError"
     assert isinstance(of(ExceptionGroup("several", [ValueError()]), effect_class), Failed)
+    assert isinstance(of(Handoff(), effect_class), Maybe)  # no error of the body: it wants to pass through everything
 
 
 @every_effect

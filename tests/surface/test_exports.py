@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import ast
-import inspect
 import subprocess
 import sys
-import types
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,6 @@ HERE = Path(poimen.__file__)
 HOMES: dict[str, str] = vars(poimen)["_HOMES"]
 HOME_OF: dict[str, str] = vars(poimen)["_HOME_OF"]
 MODULES: tuple[str, ...] = vars(poimen)["_MODULES"]
-ALIASES = {"AnyTool", "Errors", "Json", "OnUnknown", "Seconds", "Summary"}
 
 
 def typed_imports() -> list[tuple[str, str]]:
@@ -35,8 +32,7 @@ def typed_imports() -> list[tuple[str, str]]:
     ]
 
 
-def test_each_name_is_exported_once() -> None:
-    assert len(set(poimen.__all__)) == len(poimen.__all__)
+def test_each_name_has_one_home() -> None:
     assert sorted(poimen.__all__) == sorted([*HOME_OF, *MODULES])
     assert sum(len(names.split()) for names in HOMES.values()) == len(HOME_OF)
 
@@ -48,14 +44,10 @@ def test_type_checkers_and_programs_see_the_same() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(poimen.__all__))
-def test_each_name_leads_somewhere_and_is_documented(name: str) -> None:
+def test_each_name_is_looked_up_once(name: str) -> None:
     value: Any = getattr(poimen, name)
     assert getattr(poimen, name) is value
-    if name in ALIASES:
-        return
-    assert inspect.getdoc(value), f"{name} has no docstring"
-    if name not in MODULES and isinstance(value, (type, types.FunctionType)):
-        assert value.__module__.startswith("poimen.")
+    assert name in MODULES or vars(poimen)[name] is value
 
 
 def test_every_error_is_public() -> None:
@@ -74,13 +66,6 @@ def test_a_name_that_is_not_there_is_an_error() -> None:
 
 def test_dir_lists_the_public_names() -> None:
     assert dir(poimen) == sorted([*poimen.__all__, "__version__"])
-
-
-def test_no_public_name_is_that_of_a_module() -> None:
-    folder = HERE.parent
-    parts = {path.stem for path in folder.glob("*.py")} | {path.name for path in folder.iterdir() if path.is_dir()}
-    assert "kernel" in parts
-    assert parts & set(poimen.__all__) == set(MODULES)
 
 
 def imported_by(program: str) -> set[str]:

@@ -65,7 +65,7 @@ FACES: dict[str, list[Any]] = {
     "ToolOutcome.text": [lambda: poimen.ToolOutcome("returned", 3).text()],
     "Verifier.__call__": [lambda: samples.cheap(None)],  # type: ignore[arg-type]
     "RewindPlan.apply": [lambda: asyncio.run(awaited(RewindPlan(effects=()).apply(by="me", why="x")))],
-    "BranchDiff._repr_html_": [lambda: getattr(BranchDiff(rows=()), HTML)()],
+    "BranchDiff._repr_html_": [getattr(BranchDiff(rows=()), HTML)],
 }
 """The names whose faces are in this version, and how to call them."""
 

@@ -94,6 +94,7 @@ class SyncTool(Protocol[P, T_co]):
 
 
 AnyTool: TypeAlias = AsyncTool[..., Any] | SyncTool[..., Any]
+"""A declared tool, model or step of either colour."""
 
 # ---- workflows -----------------------------------------------------------------------------------------------------
 

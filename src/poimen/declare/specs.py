@@ -30,9 +30,17 @@ if TYPE_CHECKING:
     from poimen.effects import AnyEffect
 
 Seconds: TypeAlias = float | timedelta
+"""A length of time: seconds, or a timedelta."""
+
 OnUnknown: TypeAlias = Literal["wait", "raise"]
+"""What a workflow is told of an unknown effect: nothing until it is resolved, or `IndeterminateOutcome`."""
+
 Errors: TypeAlias = type[BaseException] | tuple[type[BaseException], ...] | Callable[[BaseException], bool]
+"""Which exceptions are meant: by type, or by a function of the exception."""
+
 Summary: TypeAlias = str | Callable[..., str]
+"""A text for people about one call: `"charge {cents} for {order}"`, or a function of the parameters."""
+
 Kind: TypeAlias = Literal["tool", "model", "step", "workflow", "verifier"]
 
 SPEC: Final = "__poimen_spec__"

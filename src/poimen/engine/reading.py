@@ -139,6 +139,8 @@ def standing(view: RunView, head: Head | None, *, driven: bool) -> Standing:
 def waits_for(view: RunView) -> RunWaiting | None:
     """The error for a run that only somebody else can move; None when it moves, or has ended."""
     line = trunk(view)
+    if view.outsider_lsn == view.lsn:
+        return None  # somebody has just acted on it: whoever drives it next goes on
     reasons = [w for w in order(line) if WaitReason(w.reason) in BY_PEOPLE] if line.state.name == "WAITING" else []
     if not reasons:
         return None

@@ -128,12 +128,12 @@ def judge(
         return Failed(error, f"a {effect_class.name} leaves nothing unknown")
     if trouble:
         return Maybe(error, f"a declared predicate could not tell: {trouble}")
-    if exchanges != 1 or not isinstance(exc, Exception):
+    if exchanges != 1:
         return Maybe(error, "nothing is declared for it")
     return _by_library(exc, error)
 
 
-def _by_library(exc: Exception, error: ErrorRecord) -> Raised:
+def _by_library(exc: BaseException, error: ErrorRecord) -> Raised:
     found, why = known.answer(exc)
     match found:
         case known.Answer.NOT_SENT:

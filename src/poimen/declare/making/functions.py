@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 _OWN: Final = __name__.rpartition(".")[0].rpartition(".")[0]
+_PROMOTED: Final = {(float, int), (complex, int), (complex, float)}
 _SAYS_NOTHING: Final = (Any, object, inspect.Parameter.empty)
 
 
@@ -122,6 +123,8 @@ def _takes(wide: Any, narrow: Any) -> bool:
     if wide == narrow or any(wide is each or narrow is each for each in _SAYS_NOTHING):
         return True
     if isinstance(wide, str) or isinstance(narrow, str):
+        return True
+    if isinstance(wide, type) and isinstance(narrow, type) and (wide, narrow) in _PROMOTED:
         return True
     if typing.get_origin(wide) in (typing.Union, types.UnionType):
         return any(_takes(arm, narrow) for arm in typing.get_args(wide))

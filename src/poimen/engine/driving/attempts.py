@@ -90,7 +90,8 @@ class Attempts:
             scope.work = driver.loop.create_task(self._body(scope, call, args, kwargs), context=context)
         else:
             context.run(CALLER.set, ThreadScope(scope))
-            thread = driver.in_thread(lambda: context.run(open_code(spec), *args, **kwargs))
+            in_thread = context.copy()
+            thread = driver.in_thread(lambda: in_thread.run(open_code(spec), *args, **kwargs))
             scope.work = driver.loop.create_task(self._await_thread(scope, call, thread), context=context)
 
     async def _body(self, scope: AttemptScope, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

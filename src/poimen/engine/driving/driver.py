@@ -260,7 +260,8 @@ class Driver:
             body: Coroutine[Any, Any, Any] = context.run(open_code(self.spec), *positional, **named)
         else:
             context.run(CALLER.set, ThreadScope(self.workflow))
-            thread = self.in_thread(lambda: context.run(open_code(self.spec), *positional, **named))
+            in_thread = context.copy()
+            thread = self.in_thread(lambda: in_thread.run(open_code(self.spec), *positional, **named))
             body = _awaited(thread)
         self.root = self.loop.create_task(body, context=context)
         self.root.add_done_callback(self._root_done)

@@ -16,7 +16,8 @@ from poimen.declare import values
 from poimen.engine.driving.scopes import AttemptScope, CallFuture, Scope
 from poimen.engine.loop import BASE
 from poimen.gate.error_record import record_of
-from poimen.kernel.errors import Conflict, Fenced, PoimenError, Suspended
+from poimen.kernel.errors import Conflict, Fenced, PoimenError, Suspended, invariant
+from poimen.kernel.fold import open_steps
 from poimen.kernel.events import BranchEnded, BranchVerifying, BranchWaiting, Waiting
 
 if TYPE_CHECKING:
@@ -65,6 +66,9 @@ class Ending:
             self._driver.spawn(self._finish(root))
 
     async def _finish(self, root: asyncio.Task[Any]) -> None:
+        over = self._driver.outbox.over()
+        live = [step.key for step in open_steps(self._driver.line) if step.key not in over]
+        invariant(not live, "a branch ends when all its steps are terminal", run=self._driver.run, live=live)
         if self._driver.line.cancel_lsn:
             await self._ended(
                 BranchEnded(state="CANCELLED", cause=self._driver.line.cancel_why, unresolved=self.unresolved())

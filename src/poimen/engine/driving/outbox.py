@@ -15,7 +15,15 @@ from typing import TYPE_CHECKING, Final
 from poimen import clock
 from poimen.engine.loop import BASE
 from poimen.kernel.errors import Conflict, Suspended, invariant
-from poimen.kernel.events import BranchEnded, BranchResumed, BranchStarted, BranchVerifying, BranchWaiting
+from poimen.kernel.events import (
+    AttemptFailed,
+    AttemptSucceeded,
+    BranchEnded,
+    BranchResumed,
+    BranchStarted,
+    BranchVerifying,
+    BranchWaiting,
+)
 from poimen.kernel.fold import apply
 from poimen.log import codec
 from poimen.log.api import Batch, Blob
@@ -89,6 +97,14 @@ class Outbox:
         at = clock.wall_us()
         self._waiting[-1] = (event, at)
         self._driver.hands.line_up(event, at, ready=True)
+
+    def over(self) -> set[str]:
+        """Steps whose end is among the records that wait."""
+        return {
+            event.step
+            for event, _ in self._waiting
+            if isinstance(event, AttemptSucceeded) or (isinstance(event, AttemptFailed) and event.retry_at is None)
+        }
 
     def _wait(self) -> None:
         if self._timer is None:

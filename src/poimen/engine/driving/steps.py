@@ -96,6 +96,7 @@ class Steps:
             self.later(call, last.no, last.not_before)
         elif step.parked:
             self.try_again(call)
+            return
         if call.future.cancel_asked and not call.future.done():
             self.cancel(call)
 
@@ -129,7 +130,8 @@ class Steps:
     def try_again(self, call: Call) -> None:
         """Start a new attempt of a parked step once everything unknown in the last one is resolved."""
         step = self.driver.line.steps[call.key]
-        if not step.parked or any(i.open for i in step.last.intents.values()) or call.future.done():
+        begun = self.current.get(call.key, 1) > step.last.no
+        if begun or not step.parked or any(i.open for i in step.last.intents.values()) or call.future.done():
             return
         self._next(call, step.last.no + 1)
 
@@ -187,6 +189,11 @@ class Steps:
             attempt < len(step.attempts) or (attempt == len(step.attempts) and step.last.state in TERMINAL)
         )
         if over:
+            return
+        if call.future.cancel_asked and self.driver.live:
+            self.driver.submit(
+                (AttemptCancelled(step=call.key, attempt=attempt, why=self.driver.why_cancelled()),)
+            )
             return
         if self.driver.live or call.spec.kind == "step":
             self.launch(call, attempt)

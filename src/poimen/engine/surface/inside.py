@@ -28,6 +28,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 Json: TypeAlias = bool | int | float | str | Sequence[Any] | Mapping[str, Any] | None
+"""What JSON can say."""
+
 ContextKind: TypeAlias = Literal[
     "system", "task", "history", "memory", "retrieval", "tool_catalogue", "tool_result", "scratch"
 ]

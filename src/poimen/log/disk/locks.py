@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 TURN_PATIENCE_S: Final = 1.0
 """After so long without the turn a writer goes on without it."""
 
+_LOOK_S: Final = 0.2
+"""Longer than anybody holds a worker's lock who only looks whether it is free."""
+
 _SHORTEST_PAUSE_S: Final = 0.0001
 _LONGEST_PAUSE_S: Final = 0.002
 _WORKER_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
@@ -187,7 +190,7 @@ class Workers:
         files.make_directory(self._directory)
         while True:
             lock = LockFile(path)
-            if not lock.try_exclusive() and not lock.wait(patience_s=TURN_PATIENCE_S):
+            if not lock.try_exclusive() and not lock.wait(patience_s=_LOOK_S):
                 lock.close()
                 raise InvariantViolated("a worker id belongs to one process", where=worker_id, worker=worker_id)
             if lock.is_named():
