@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from poimen.declare.specs import Budget, Errors, OnUnknown, Seconds, Summary
     from poimen.declare.states import States
     from poimen.declare.toolset import ToolOutcome, ToolSchema, Toolset
+    from poimen.declare.values import register_codec
     from poimen.effects import Absent, Landed, Unknown
     from poimen.engine.client import Client, Run
     from poimen.engine.runtime import Runtime, SyncClient, run
@@ -111,6 +112,7 @@ _HOMES = {
     "declare.specs": "Budget Errors OnUnknown Seconds Summary",
     "declare.states": "States",
     "declare.toolset": "ToolOutcome ToolSchema Toolset",
+    "declare.values": "register_codec",
     "effects": "Absent Landed Unknown",
     "engine.client": "Client Run",
     "engine.runtime": "Runtime SyncClient run",
@@ -228,6 +230,7 @@ __all__ = [
     "patched",
     "perform",
     "receive",
+    "register_codec",
     "request_id",
     "resource",
     "rng",

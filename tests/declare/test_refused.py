@@ -30,7 +30,19 @@ def fine(order: str, cents: int) -> str:
     return order * cents
 
 
+def hides_its_colour(fn: Any) -> Any:
+    @functools.wraps(fn)
+    def inner(*args: Any) -> Any:
+        return fn(*args)
+
+    return inner
+
+
 class Shop:
+    @hides_its_colour
+    def decorated(self, order: str) -> str:
+        return order
+
     def method(self, order: str) -> str:
         return order
 
@@ -54,14 +66,6 @@ async def async_generator(order: str) -> AsyncIterator[str]:
     yield order
 
 
-def hides_its_colour(fn: Any) -> Any:
-    @functools.wraps(fn)
-    def inner(*args: Any) -> Any:
-        return fn(*args)
-
-    return inner
-
-
 @hides_its_colour
 async def hidden(order: str) -> str:
     return order
@@ -81,6 +85,7 @@ def bad_default(order: str = 3) -> str:  # type: ignore[assignment]
 
 FUNCTIONS: list[tuple[Any, str, str]] = [
     (Shop.method, "it is a method", "a function of the module"),
+    (Shop.decorated, "it is a method", "a function of the module"),
     (vars(Shop)["of"], "it is a classmethod", "out of its class"),
     (vars(Shop)["plain"], "it is a staticmethod", "out of its class"),
     (Shop().method, "is not a plain function", "wrap it"),

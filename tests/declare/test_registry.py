@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import subprocess
 import sys
 import textwrap
@@ -140,6 +141,45 @@ def test_what_is_imported_from_elsewhere_is_found(write: Write) -> None:
     expected = ["app", "below_tool", "deep_tool", "far_tool", "in_a_set", "listed", "middle"]
     assert names(Registry.of_call(app.app(1))) == expected
     assert names(Registry.of(["app"])) == expected
+
+
+def test_a_body_that_is_decorated_elsewhere_belongs_to_its_author(write: Write) -> None:
+    write("far.py", TOOL.format(name="far_tool"))
+    write(
+        "logs.py",
+        """
+        import functools
+
+        def logged(fn):
+            @functools.wraps(fn)
+            def inner(*args, **kwargs):
+                return fn(*args, **kwargs)
+            return inner
+        """,
+    )
+    file = write(
+        "author.py",
+        """
+        from __future__ import annotations
+        import far, logs, poimen
+
+        @poimen.workflow
+        @logs.logged
+        def author(x: int, y: Later = None) -> int:
+            return far.far_tool(x)
+
+        class Later: ...
+        """,
+    )
+    author: Any = importlib.import_module("author")
+    spec = spec_of(author.author)
+    assert spec is not None
+    assert (spec.file, spec.line, spec.module) == (str(file), 5, "author")
+    assert author.author.__globals__ is vars(author)
+    assert list(inspect.signature(author.author).parameters) == ["x", "y"]
+    registry = Registry()
+    registry.add(spec)
+    assert names(registry) == ["author", "far_tool"]
 
 
 def test_two_of_one_name_are_refused_naming_both_files(write: Write) -> None:

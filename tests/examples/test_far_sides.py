@@ -9,8 +9,10 @@ import email
 import email.policy
 import http.client
 import json
+import os
 import re
 import shutil
+import signal
 import smtplib
 import socket
 import subprocess
@@ -121,15 +123,21 @@ def test_an_answer_leaves_after_its_entry_is_synced(tmp_path):
         ["strace", "-f", "-y", "-e", calls, "-o", str(trace), *script, "--until-stdin-closes"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
+        start_new_session=True,
     )
     assert service.stdin is not None
     assert service.stdout is not None
-    port = json.loads(service.stdout.readline())["port"]
-    for key in ("k1", "k2"):
-        assert ask(port, "POST", "/releases", key, RELEASE)[0] == 201
-    service.stdin.close()
-    service.wait()
-    service.stdout.close()
+    try:
+        port = json.loads(service.stdout.readline())["port"]
+        for key in ("k1", "k2"):
+            assert ask(port, "POST", "/releases", key, RELEASE)[0] == 201
+        service.stdin.close()
+        service.wait(20)
+    finally:
+        if service.poll() is None:
+            os.killpg(service.pid, signal.SIGKILL)
+            service.wait()
+        service.stdout.close()
     seen = re.findall(
         r'(write)\(\S+releases\.jsonl>|(fsync)\(\S+releases\.jsonl>|(sendto)\(\S+, "HTTP', trace.read_text()
     )

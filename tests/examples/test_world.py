@@ -292,6 +292,8 @@ def test_the_services_end_when_the_process_that_started_them_is_killed(tmp_path)
     parent.kill()
     parent.communicate()
     ended = [bool(select.select([handle], [], [], 20)[0]) for handle in handles]
-    for handle in handles:
+    for handle, gone in zip(handles, ended, strict=True):
+        if not gone:
+            signal.pidfd_send_signal(handle, signal.SIGKILL)
         os.close(handle)
     assert ended == [True, True]

@@ -1,0 +1,1 @@
+"""The command line: parse, call, print. Everything that it knows, the engine told it."""

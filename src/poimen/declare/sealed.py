@@ -59,15 +59,22 @@ def opened(token: Token) -> Callable[..., Any]:
 
 
 def surroundings(token: Token) -> list[object]:
-    """What the body can name: the values of its module and of the functions around it, not the body.
+    """What the body can name: the values of its module and of the functions around it, not the body itself.
+
+    Of a body that is decorated (`functools.wraps`), what the decorated function can name too.
 
     Used to find the tools that a workflow may call, before it calls them.
     """
-    fn = _bodies[token]
-    found = list(getattr(fn, "__globals__", {}).values())
-    for cell in getattr(fn, "__closure__", None) or ():
-        try:
-            found.append(cell.cell_contents)
-        except ValueError:  # the name is bound later
-            continue
-    return [value for value in found if value is not fn]
+    body: Any = _bodies[token]
+    found: list[object] = []
+    bodies: list[Any] = []
+    while body is not None and body not in bodies:
+        bodies.append(body)
+        found += getattr(body, "__globals__", {}).values()
+        for cell in getattr(body, "__closure__", None) or ():
+            try:
+                found.append(cell.cell_contents)
+            except ValueError:  # the name is bound later
+                continue
+        body = getattr(body, "__wrapped__", None)
+    return [value for value in found if not any(value is each for each in bodies)]

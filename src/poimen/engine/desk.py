@@ -9,18 +9,29 @@ Source: design protocol.md, sections 3 ("Decisions") and 5 ("After Indeterminate
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from poimen import clock
+from poimen.declare.calling import Current
+from poimen.engine.driving.scopes import BodyScope
 from poimen.engine.reading import find_intent, read_run
+from poimen.gate.guard import ask_once
 from poimen.kernel.errors import Conflict, NotFound, PoimenError
 from poimen.kernel.events import CancelRequested, DecisionSettled, ResumeRequested, subject
 from poimen.kernel.fold import trunk
 from poimen.kernel.intent import IntentClaimed, IntentProbed, IntentResolved, Resolution
 from poimen.log import codec
 from poimen.log.api import TERMINAL_STATES, Batch, Expect
+from poimen.log.disk.files import Sides
+from poimen.log.disk.locks import Workers
 
 if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+    from pathlib import Path
+
+    from poimen import effects
+    from poimen.blobs.tables import TieredBlobs
+    from poimen.declare.registry import Registry
     from poimen.kernel.events import Event
     from poimen.kernel.intent import Payload
     from poimen.kernel.views import IntentView
@@ -125,7 +136,7 @@ def resolve(
     _must_be_open(intent)
     head = store.head(view.run)
     attempt = view.branches[intent.id.branch].steps[intent.id.step].attempts[intent.id.attempt - 1]
-    if to == "not_landed" and attempt.live and head is not None and driven(head):
+    if to == "not_landed" and attempt.live and head is not None and driven(head, getattr(store, "path", None)):
         raise Refused(
             f"{intent_id} is running: a live worker holds the run",
             why="while the call runs, nobody can say that it did not land",
@@ -170,6 +181,52 @@ def probed(
     append(door, intent.id.run, intent.id.branch, event)
 
 
+async def ask_probe(
+    store: Store,
+    door: Door,
+    bodies: TieredBlobs,
+    registry: Registry,
+    intent_id: str,
+    *,
+    by: str,
+    threads: ThreadPoolExecutor,
+) -> effects.Landed[Any] | effects.Absent | effects.Unknown:
+    """Ask the far side whether an effect has landed; what it says is a record, and decides nothing.
+
+    Arguments:
+        store: the log.
+        door: its door.
+        bodies: where large bodies lie.
+        registry: the code that is loaded.
+        intent_id: exactly one intent.
+        by: who asks.
+        threads: where a probe that is a plain function runs.
+
+    Raises:
+        NotFound: no such intent, or its tool is not loaded here, or has no probe.
+    """
+    view, intent = find_intent(store, intent_id)
+    tool = intent.pending.tool
+    spec = registry.tool("tool", tool) or registry.tool("model", tool)
+    if spec is None or spec.probe is None:
+        raise NotFound(
+            f"{tool} is loaded here and has no probe" if spec is not None else f"the code of {tool} is not loaded here",
+            why="a probe is code, declared with its tool",
+            hint="Runtime(modules=[...]), or poimen inbox probe INTENT --module MODULE",
+        )
+    step = view.branches[intent.id.branch].steps[intent.id.step]
+    args = intent.pending.args if intent.pending.args is not None else step.args
+    body = args if isinstance(args, bytes) else bodies.get(args.digest)
+    where = Current(
+        run_id=view.run, branch_id=intent.id.branch, step=step.key, attempt=intent.id.attempt, cancelling=None
+    )
+    asked_at = clock.wall_us()
+    scope = BodyScope(where, intent.pending.request_id, probing=True)
+    answer, said, evidence, value = await ask_once(spec, body, intent, scope, threads)
+    probed(door, intent, said, by=by, evidence=evidence, asked_at=asked_at, value=value)
+    return answer
+
+
 def close_decision(store: Store, door: Door, run: str, decision_id: str, *, by: str, why: str, rejected: bool) -> bool:
     """Close an owed decision by hand; False when it was not owed any more.
 
@@ -187,11 +244,16 @@ def close_decision(store: Store, door: Door, run: str, decision_id: str, *, by: 
     return True
 
 
-def driven(head: Head) -> bool:
-    """Whether the lease of a run's row may still hold, as far as the row tells."""
-    if not head.worker or head.boot_id != clock.boot_id():
+def driven(head: Head, db: Path | None = None) -> bool:
+    """Whether somebody alive drives the run.
+
+    Arguments:
+        head: the run's row; its lease may still hold as far as the row tells.
+        db: the database's file: a worker whose lock there is free is dead, whatever its lease says. None: do not ask.
+    """
+    if not head.worker or head.boot_id != clock.boot_id() or head.lease_until <= clock.boot_us():
         return False
-    return head.lease_until > clock.boot_us()
+    return db is None or Workers(Sides.of(db).workers).alive(head.worker)
 
 
 def _must_be_open(intent: IntentView) -> None:

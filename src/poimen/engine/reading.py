@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from poimen.declare import values
 from poimen.engine.surface.results import InboxItem, RunState, Standing
 from poimen.kernel.branch import OperatorMatter, WaitReason, command, moves_by_itself, shown
+from poimen.kernel.effect_class import EffectClass
 from poimen.kernel.errors import (
     NotFound,
     RunCancelled,
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
     from poimen.kernel.events import Event, Waiting
     from poimen.kernel.views import BranchView, IntentView
     from poimen.log.api import Head, Store
+
+_NAMED = 6
+"""How many ids a message names."""
 
 BY_PEOPLE = frozenset({WaitReason.OPERATOR, WaitReason.HUMAN, WaitReason.CODE, WaitReason.BUDGET})
 """Reasons that only somebody else can remove."""
@@ -97,6 +101,49 @@ def find_intent(store: Store, text: str) -> tuple[RunView, IntentView]:
     raise NotFound(f"there is no intent {text!r}", hint=f"poimen intents ls --run {wanted.run}", intent_id=text)
 
 
+def intent_by_prefix(store: Store, text: str, *, unresolved: bool = False) -> tuple[RunView, IntentView]:
+    """The one intent that has this id, or this unique prefix; the run's id may itself be cut short.
+
+    Arguments:
+        store: the log.
+        text: the beginning of `RUN/BRANCH/STEP/ATTEMPT/ORDINAL`, such as a run's id alone.
+        unresolved: of several, the one that may have happened and that nobody has answered.
+
+    Raises:
+        NotFound: none has it, or several do; the message names them.
+    """
+    run, _, rest = text.partition("/")
+    view, _ = read_run(store, find_run(store, run))
+    begins = f"{view.run}/{rest}"
+    found = [i for line in view.branches.values() for i in line.intents() if f"{i.id}/".startswith(begins)]
+    exact = [i for i in found if str(i.id) == begins]
+    still_open = [i for i in found if i.open and i.effect_class is not EffectClass.READ] if unresolved else []
+    for chosen in (exact, still_open, found):
+        if len(chosen) == 1:
+            return view, chosen[0]
+    if not found:
+        raise NotFound(f"there is no intent {text!r}", hint=f"poimen intents ls --run {view.run}", intent_id=text)
+    named = ", ".join(str(i.id) for i in (still_open or found)[:_NAMED])
+    raise NotFound(f"{text!r} is the beginning of several intents: {named}", hint="give one of them")
+
+
+def feed_end(store: Store) -> int:
+    """The position of the newest record of all runs; 0 when there is none.
+
+    The port gives no such number, so the end is closed in upon: a read of one record on each step.
+    """
+    low, high = 0, 1 << 10
+    while store.feed(high, limit=1):
+        low, high = high, high << 2
+    while low < high:
+        middle = (low + high) // 2
+        if store.feed(middle, limit=1):
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
 # ---- where a run stands ----------------------------------------------------------------------------------------
 
 
@@ -111,6 +158,15 @@ def order(line: BranchView) -> list[Waiting]:
     return sorted(line.waiting, key=lambda w: ranks[WaitReason(w.reason)])
 
 
+def holding(view: RunView) -> list[Waiting]:
+    """The reasons of a wait that still hold, first the one to look at; empty when whoever drives it next goes on."""
+    line = trunk(view)
+    if line.state.name != "WAITING" or line.cancel_lsn or line.resume_lsn == view.lsn:
+        return []
+    answered = {str(i.id) for branch in view.branches.values() for i in branch.intents() if not i.open}
+    return [w for w in order(line) if w.about not in answered]
+
+
 def standing(view: RunView, head: Head | None, *, driven: bool) -> Standing:
     """Where a run stands.
 
@@ -123,8 +179,9 @@ def standing(view: RunView, head: Head | None, *, driven: bool) -> Standing:
     state = RunState(line.state.value)
     reason: str | None = None
     what: str | None = None
-    if line.waiting and state is RunState.WAITING:
-        first = order(line)[0]
+    holds = holding(view)
+    if holds:
+        first = holds[0]
         kind = WaitReason(first.reason)
         itself = moves_by_itself(kind, matter_of(first))
         reason = f"{first.reason}: {first.detail or first.about}" + (f" (or {itself})" if itself else "")
@@ -216,7 +273,6 @@ def _unresolved(count: int) -> str:
 
 def inbox_of(view: RunView) -> list[InboxItem]:
     """What of this run waits for a person."""
-    line = trunk(view)
     found: list[InboxItem] = []
     for branch in view.branches.values():
         for intent in branch.unresolved():
@@ -232,7 +288,7 @@ def inbox_of(view: RunView) -> list[InboxItem]:
                     lsn=intent.last_lsn,
                 )
             )
-    for waiting in line.waiting if line.state.name == "WAITING" else ():
+    for waiting in holding(view):
         if waiting.reason == "code" or matter_of(waiting) is OperatorMatter.CRASH_LOOP:
             found.append(
                 InboxItem(

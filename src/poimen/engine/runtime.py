@@ -12,16 +12,12 @@ import asyncio
 import threading
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
-from poimen import clock, effects
 from poimen._typing import override
-from poimen.declare.calling import Current
 from poimen.declare.registry import Registry
 from poimen.declare.specs import seconds
-from poimen.engine import desk, reading
+from poimen.engine import desk
 from poimen.engine.client import Client, Run
-from poimen.engine.driving.scopes import BodyScope
 from poimen.engine.worker import Worker, code_digest
-from poimen.gate.guard import ask_once
 from poimen.kernel.errors import NotFound
 from poimen.later import not_built
 from poimen.log.api import TERMINAL_STATES
@@ -31,6 +27,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from types import ModuleType
 
+    from poimen import effects
     from poimen.declare.shapes import Call
     from poimen.declare.specs import Budget, Seconds
 
@@ -158,26 +155,12 @@ class Runtime(Client):
         Raises:
             NotFound: no such intent, or its tool is not loaded here, or has no probe.
         """
-        view, intent = reading.find_intent(self.store, intent_id)
         worker = self._worker
-        spec = worker.tool(intent.pending.tool) if worker is not None else None
-        if worker is None or spec is None or spec.probe is None:
-            raise NotFound(
-                f"{intent.pending.tool} has no probe that is loaded here",
-                hint="give its module: Runtime(modules=[...])",
-            )
-        step = view.branches[intent.id.branch].steps[intent.id.step]
-        args = intent.pending.args if intent.pending.args is not None else step.args
-        body = args if isinstance(args, bytes) else self.bodies.get(args.digest)
-        where = Current(
-            run_id=view.run, branch_id=intent.id.branch, step=step.key, attempt=intent.id.attempt, cancelling=None
+        if worker is None:
+            raise NotFound("the runtime is not open, so no code is loaded", hint="async with Runtime(modules=[...])")
+        return await desk.ask_probe(
+            self.store, self.door, self.bodies, self._registry, intent_id, by=by, threads=worker.threads
         )
-        asked_at = clock.wall_us()
-        answer, said, evidence, value = await ask_once(
-            spec, body, intent, BodyScope(where, intent.pending.request_id, probing=True), worker.threads
-        )
-        desk.probed(self.door, intent, said, by=by, evidence=evidence, asked_at=asked_at, value=value)
-        return answer
 
     def queue(self, name: str, /, **_settings: object) -> None:  # noqa: ARG002
         """Declare a named queue."""
@@ -268,14 +251,28 @@ async def _run(
         worker = Worker(client.store, client.bodies, Registry.of_call(call), concurrency=1)
         worker.watch(everything=False)
         try:
-            while True:
-                how = await worker.drive(handle.id)
-                if worker.error is not None:
-                    raise worker.error
-                head = client.store.head(handle.id)
-                if how == "waiting" and head is not None and head.state == "WAITING" and head.outsider_lsn == head.lsn:
-                    continue
-                if how != "fenced" or (head is not None and head.state in TERMINAL_STATES):
-                    return await handle.result(waiting="raise")
+            return await driven(client, worker, handle)
         finally:
             await worker.close(drain_s=0.0)
+
+
+async def driven(client: Client, worker: Worker, handle: Run[T]) -> T:
+    """Drive one run until it ends or only somebody else can move it.
+
+    Arguments:
+        client: through which it was started.
+        worker: has its code.
+        handle: the run.
+
+    Raises:
+        RunFailed, RunRejected, RunCancelled, RunTimedOut, RunWaiting: as `run`.
+    """
+    while True:
+        how = await worker.drive(handle.id)
+        if worker.error is not None:
+            raise worker.error
+        head = client.store.head(handle.id)
+        if how == "waiting" and head is not None and head.state == "WAITING" and head.outsider_lsn == head.lsn:
+            continue
+        if how != "fenced" or (head is not None and head.state in TERMINAL_STATES):
+            return await handle.result(waiting="raise")

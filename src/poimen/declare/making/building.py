@@ -78,7 +78,7 @@ def declared_tool(fn: object, kind: Literal["tool", "model", "step"], settings: 
         **one.probe(fields.get("effect")),
         **one.common(settings["version"]),
     )
-    return tool_like(spec, Likeness.of(one), one.fn.__globals__)
+    return tool_like(spec, Likeness.of(one), one.source.__globals__)
 
 
 def declared_workflow(fn: object, settings: Mapping[str, Any]) -> Any:
@@ -86,7 +86,7 @@ def declared_workflow(fn: object, settings: Mapping[str, Any]) -> Any:
     one = Candidate.of(fn, "workflow", settings["name"])
     fields = _checked(one, settings, _WORKFLOW_FIELDS)
     spec = WorkflowSpec(parameters=one.parameters(), **fields, **one.common(settings["version"]))
-    return workflow_like(spec, Likeness.of(one), one.fn.__globals__)
+    return workflow_like(spec, Likeness.of(one), one.source.__globals__)
 
 
 def declared_verifier(fn: object, settings: Mapping[str, Any]) -> Verifier:

@@ -15,7 +15,7 @@ import types
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeVar, cast
 
-from poimen.declare.making.functions import annotations_of, code_digest, outline_of, same_parameters, signature_of
+from poimen.declare.making.functions import code_digest, outline_of, same_parameters, signature_of, source_of
 from poimen.declare.sealed import seal
 from poimen.declare.specs import OPTIONS, PLAIN, ToolSpec, VerifierSpec, seconds, spec_of
 from poimen.declare.values import Parameters
@@ -24,7 +24,7 @@ from poimen.kernel.effect_class import EffectClass
 from poimen.kernel.errors import BadDeclaration, NotStorable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from poimen.declare.specs import Errors, OnUnknown, Seconds, Summary
     from poimen.effects import AnyEffect
@@ -51,15 +51,15 @@ class Candidate:
         kind: what it is declared as.
         name: under which it is recorded.
         is_async: whether it is a coroutine function.
-        annotations: resolved, as far as they can be now.
-        signature: with those annotations.
+        source: what the author has written of it, below decorators.
+        signature: with annotations as types, as far as they can be evaluated now.
     """
 
     fn: types.FunctionType
     kind: str
     name: str
     is_async: bool
-    annotations: Mapping[str, Any]
+    source: types.FunctionType
     signature: inspect.Signature
 
     @classmethod
@@ -75,14 +75,13 @@ class Candidate:
             BadDeclaration: it cannot be declared.
         """
         found = _plain_function(fn, kind)
-        annotations = annotations_of(found)
         return cls(
             fn=found,
             kind=kind,
             name=_name(found, kind, name),
             is_async=inspect.iscoroutinefunction(found),
-            annotations=annotations,
-            signature=signature_of(found, annotations),
+            source=source_of(found),
+            signature=signature_of(found),
         )
 
     def refuse(self, what: str, *, why: str = "", hint: str) -> NoReturn:
@@ -91,7 +90,7 @@ class Candidate:
 
     def common(self, version: str) -> dict[str, Any]:
         """The fields that every spec has; closes the function away."""
-        code = self.fn.__code__
+        code = self.source.__code__
         return {
             "name": self.name,
             "version": version,
@@ -109,13 +108,13 @@ class Candidate:
 
         What speaks of a name that is defined further below is checked at the first call.
         """
-        parameters = Parameters.of(outline_of(self.fn, self.annotations, self.signature))
+        parameters = Parameters.of(outline_of(self.fn, inspect.signature(self.fn)))
         try:
             parameters.check()
         except NotStorable as error:
             raise BadDeclaration(
                 f"@{self.kind} {self.fn.__qualname__}: {error.message}",
-                where=f"{self.fn.__code__.co_filename}:{self.fn.__code__.co_firstlineno}",
+                where=f"{self.source.__code__.co_filename}:{self.source.__code__.co_firstlineno}",
                 why="arguments and results are written to the log",
                 hint=error.hint or "annotate it with what can be written: JSON types, dataclasses, models",
                 path=error.path,
@@ -244,7 +243,7 @@ class Candidate:
         if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
             self.refuse(f"the probe {name} is a generator", hint="return Landed(value), Absent() or Unknown(why)")
         try:
-            signature = signature_of(fn, annotations_of(fn))
+            signature = signature_of(fn)
         except (TypeError, ValueError) as error:
             self.refuse(f"the parameters of the probe {name} cannot be seen: {error}", hint="give a plain function")
         self._takes_mine("probe", name, signature)
@@ -319,7 +318,8 @@ def _plain_function(fn: object, kind: str) -> types.FunctionType:
 
 def _is_method(fn: types.FunctionType) -> bool:
     scope = fn.__qualname__.rpartition(".")[0]
-    first = next(iter(fn.__code__.co_varnames[: fn.__code__.co_argcount]), "")
+    code = source_of(fn).__code__
+    first = next(iter(code.co_varnames[: code.co_argcount]), "")
     return bool(scope) and not scope.endswith("<locals>") and first in {"self", "cls"}
 
 
@@ -340,7 +340,7 @@ def _name(fn: types.FunctionType, kind: str, name: str | None) -> str:
 
 
 def _refuse(fn: object, kind: str, what: str, *, why: str = "", hint: str) -> NoReturn:
-    code = getattr(fn, "__code__", None)
+    code = getattr(inspect.unwrap(fn) if callable(fn) else fn, "__code__", None)
     name = getattr(fn, "__qualname__", None) or type(fn).__qualname__
     where = f"{code.co_filename}:{code.co_firstlineno}" if isinstance(code, types.CodeType) else ""
     raise BadDeclaration(f"@{kind} {name}: {what}", where=where, why=why, hint=hint)

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 
 from poimen.declare.calling import begin, wait
+from poimen.declare.making.functions import annotations_of
 from poimen.declare.shapes import Call
 from poimen.declare.specs import OPTIONS, PLAIN, SPEC, Options, seconds
 from poimen.kernel.errors import BadDeclaration
@@ -51,7 +52,7 @@ class Likeness:
             qualname=fn.__qualname__,
             module=fn.__module__,
             doc=fn.__doc__,
-            annotations=candidate.annotations,
+            annotations=annotations_of(candidate.signature),
             signature=candidate.signature,
             type_params=getattr(fn, "__type_params__", ()),
         )

@@ -1,4 +1,4 @@
-"""What can be read off a function as it is written: annotations, signature, code digest, what it takes.
+"""What can be read off a function as it is written: its source, signature, code digest, what it takes.
 
 This module must never know what a function is declared as; it keeps the invariant that reading a
 function runs none of it.
@@ -10,66 +10,68 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-import sys
 import types
 import typing
 from typing import TYPE_CHECKING, Any, Final
 
+from poimen.declare.values import Parameters
+from poimen.kernel.errors import NotStorable
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
-_OWN: Final = __name__.rpartition(".")[0].rpartition(".")[0]
+_EMPTY: Final = inspect.Signature.empty
 _PROMOTED: Final = {(float, int), (complex, int), (complex, float)}
-_SAYS_NOTHING: Final = (Any, object, inspect.Parameter.empty)
+_SAYS_NOTHING: Final = (Any, object, _EMPTY)
 
 
-def annotations_of(fn: Callable[..., Any]) -> dict[str, Any]:
-    """The annotations as types; one that names what does not exist yet stays as it is written.
-
-    Names are looked up in the function's module, in the functions around it, and where it is declared.
-    """
-    written: dict[str, Any] = dict(getattr(inspect.unwrap(fn), "__annotations__", {}))
-    nearby = {**_where_declared(), **_closure(fn)}
-    try:
-        return typing.get_type_hints(fn, localns=nearby, include_extras=True)
-    except Exception:  # noqa: BLE001 (any expression may stand in an annotation)
-        return {name: _resolved(fn, note, nearby) for name, note in written.items()}
+def source_of(fn: types.FunctionType) -> types.FunctionType:
+    """The function that the author has written, below the decorators that say so (`functools.wraps`)."""
+    found = inspect.unwrap(fn)
+    return found if isinstance(found, types.FunctionType) else fn
 
 
-def signature_of(fn: Callable[..., Any], annotations: Mapping[str, Any]) -> inspect.Signature:
-    """The signature with these annotations.
+def signature_of(fn: Callable[..., Any]) -> inspect.Signature:
+    """The signature with annotations as types; one that names what does not exist yet stays as it is written.
 
     Raises:
         ValueError, TypeError: the callable does not show one.
     """
-    signature = inspect.signature(fn)
-    return signature.replace(
-        parameters=[
-            each.replace(annotation=annotations.get(each.name, each.annotation))
-            for each in signature.parameters.values()
-        ],
-        return_annotation=annotations.get("return", signature.return_annotation),
-    )
+    read = Parameters.of(fn)
+    try:
+        read.result  # noqa: B018 (refused when an annotation cannot be evaluated)
+    except NotStorable:
+        bare = inspect.signature(fn)
+        return bare.replace(
+            parameters=[each.replace(annotation=_type(fn, each.annotation)) for each in bare.parameters.values()],
+            return_annotation=_type(fn, bare.return_annotation),
+        )
+    return read.signature
 
 
-def outline_of(
-    fn: types.FunctionType, annotations: Mapping[str, Any], signature: inspect.Signature
-) -> types.FunctionType:
+def annotations_of(signature: inspect.Signature) -> dict[str, Any]:
+    """The annotations of a signature by name, and `return`."""
+    notes = {each.name: each.annotation for each in signature.parameters.values()}
+    return {name: note for name, note in {**notes, "return": signature.return_annotation}.items() if note is not _EMPTY}
+
+
+def outline_of(fn: Callable[..., Any], signature: inspect.Signature) -> types.FunctionType:
     """A function that looks like another and does nothing: what may be kept where the body must not be.
 
-    It has the module, place, annotations and signature of the other, so that messages can name it and names
-    that are defined later can be looked up.
+    It has the module, place and annotations of the other, so that messages can name it and names that are
+    defined later can be looked up.
     """
 
     def outline(*_args: Any, **_kwargs: Any) -> None:
         return None
 
-    code = outline.__code__.replace(
-        co_filename=fn.__code__.co_filename, co_firstlineno=fn.__code__.co_firstlineno, co_name=fn.__name__
-    )
-    found = types.FunctionType(code, fn.__globals__, fn.__name__)
-    found.__qualname__, found.__module__ = fn.__qualname__, fn.__module__
-    found.__annotations__ = dict(annotations)
+    source = inspect.unwrap(fn)
+    code, name = getattr(source, "__code__", outline.__code__), getattr(fn, "__name__", "outline")
+    code = outline.__code__.replace(co_filename=code.co_filename, co_firstlineno=code.co_firstlineno, co_name=name)
+    found = types.FunctionType(code, getattr(source, "__globals__", {}), name)
+    found.__qualname__ = getattr(fn, "__qualname__", name)
+    found.__module__ = fn.__module__
+    found.__annotations__ = annotations_of(signature)
     vars(found)["__signature__"] = signature
     return found
 
@@ -90,32 +92,9 @@ def code_digest(code: types.CodeType) -> str:
     return digest.hexdigest()
 
 
-def _resolved(fn: Callable[..., Any], note: Any, nearby: dict[str, Any]) -> Any:
-    alone = types.SimpleNamespace(__annotations__={"it": note})
-    scope = getattr(inspect.unwrap(fn), "__globals__", {})
-    try:
-        return typing.get_type_hints(alone, globalns=scope, localns=nearby, include_extras=True)["it"]
-    except Exception:  # noqa: BLE001 (as above)
-        return note
-
-
-def _where_declared() -> dict[str, Any]:
-    frame: types.FrameType | None = sys._getframe(1)  # noqa: SLF001 (there is no other way to see local classes)
-    while frame is not None and frame.f_globals.get("__name__", "").startswith(_OWN):
-        frame = frame.f_back
-    return {} if frame is None else dict(frame.f_locals)
-
-
-def _closure(fn: Callable[..., Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    plain = inspect.unwrap(fn)
-    if isinstance(plain, types.FunctionType):
-        for name, cell in zip(plain.__code__.co_freevars, plain.__closure__ or (), strict=True):
-            try:
-                found[name] = cell.cell_contents
-            except ValueError:  # the name is bound later
-                continue
-    return found
+def _type(fn: Callable[..., Any], note: Any) -> Any:
+    alone = outline_of(fn, inspect.Signature(return_annotation=note))
+    return Parameters.of(alone).signature.return_annotation
 
 
 def _takes(wide: Any, narrow: Any) -> bool:

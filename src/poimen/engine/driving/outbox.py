@@ -215,6 +215,7 @@ class Outbox:
                 self._fold(first - 1)
             for lsn, (event, at) in enumerate(sent.events, first):
                 apply(view, lsn=lsn, at=at, branch=branch, event=event, epoch=epoch)
+            view.hash = ticket.outcome().hash
             for due in sent.due:
                 due.ready = True
             if outside:
@@ -243,6 +244,7 @@ class Outbox:
                 break  # our own, on its way: folded when its ticket is done
             event = codec.event_of(record)
             apply(view, lsn=record.lsn, at=record.at, branch=record.branch, event=event, epoch=record.epoch)
+            view.hash = record.hash
 
     def close(self) -> None:
         """Append nothing more. What waits is lost, as it may be."""

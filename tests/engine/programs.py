@@ -1,0 +1,471 @@
+"""Random concurrent programs over recorded calls, and the world that their tools act on.
+
+A program is a tree of tuples; the workflow interprets it. All that it sees goes into a trace and into a hash that
+chooses branches and arguments, so that the smallest difference in what is handed over, or in when, shows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import zlib
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import poimen
+from poimen import effects
+from poimen.declare.registry import Registry
+from poimen.declare.specs import spec_of
+
+Node = tuple[Any, ...]
+
+# ---- the world -------------------------------------------------------------------------------------------------------
+
+
+def mixed(*parts: object) -> int:
+    return zlib.crc32(repr(parts).encode())
+
+
+@dataclass
+class Cell:
+    """One run: its program, what its code has seen, and what its tools have been asked for."""
+
+    seed: int
+    nodes: list[Node]
+    chance: random.Random
+    fails: bool = True
+    trace: list[tuple[bool, tuple[Any, ...]]] = field(default_factory=list)
+    entered: list[tuple[str, int, str]] = field(default_factory=list)
+    sends: dict[str, int] = field(default_factory=dict)
+    live: Any = None
+    program: int = 0
+    patch: Any = None
+
+    def saw(self, what: tuple[Any, ...]) -> None:
+        self.trace.append((self.live(), what))
+
+    @property
+    def seen(self) -> list[tuple[Any, ...]]:
+        return [what for _, what in self.trace]
+
+
+CELLS: dict[str, Cell] = {}
+
+
+def here() -> Cell:
+    return CELLS[poimen.current().run_id]
+
+
+async def _answer(name: str, arg: int, *, sends: bool) -> int:
+    """What the far side does: takes its time, says no, loses its answer, or answers."""
+    cell = here()
+    fate, again = mixed(cell.seed, name, arg) % 100, 1
+    if sends:
+        identity = poimen.request_id()
+        cell.entered.append((name, arg, identity))
+        again = cell.sends[identity.partition(".")[0]] = cell.sends.get(identity.partition(".")[0], 0) + 1
+    for _ in range(cell.chance.randrange(6)):
+        await asyncio.sleep(0)
+    if cell.chance.randrange(4) == 0:
+        await asyncio.sleep(cell.chance.random() * 0.003)
+    if not cell.fails or fate >= 24:
+        return fate * 7919 % 1000
+    if fate < 12:
+        raise poimen.Rejected(f"{name} says no to {arg}") if sends else ValueError(f"{name} of {arg}")
+    if again == 1 and fate < 18:
+        raise poimen.NotSent(f"{name} was not reached with {arg}")
+    if again == 1 and fate < 21 and name == "put":
+        raise ConnectionError(f"{name} lost its answer to {arg}")
+    return fate
+
+
+async def _to_the_end(name: str, arg: int) -> int:
+    """A call that was told to stop finishes within its grace, or says that nothing was done."""
+    work = asyncio.ensure_future(_answer(name, arg, sends=True))
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        value = await work
+        if value % 3 == 0:
+            raise poimen.NotSent(f"{name} of {arg} was called off") from None
+        return value
+
+
+@poimen.tool(effect=effects.READ, attempts=2, backoff=0.001)
+async def look(arg: int) -> int:
+    return await _answer("look", arg, sends=True)
+
+
+@poimen.tool(effect=effects.IDEMPOTENT, attempts=2, backoff=0.001)
+async def put(arg: int) -> int:
+    return await _to_the_end("put", arg)
+
+
+@poimen.tool(effect=effects.KEYED(ttl=timedelta(hours=24)), grace=0.05)
+async def pay(arg: int) -> int:
+    return await _to_the_end("pay", arg)
+
+
+@poimen.tool(effect=effects.PURE)
+async def calc(arg: int) -> int:
+    return await _answer("calc", arg, sends=False)
+
+
+@poimen.model(backoff=0.001)
+async def chat(arg: int) -> int:
+    return await _answer("chat", arg, sends=True)
+
+
+TOOLS: dict[str, Any] = {"look": look, "put": put, "pay": pay, "calc": calc, "chat": chat}
+
+
+class Failing(Exception):
+    """A step gives up."""
+
+
+@poimen.step(attempts=1)
+async def unit(node: int, h: int) -> int:
+    """A step whose body is a program."""
+    return await _body(node, h)
+
+
+@poimen.step(attempts=3, backoff=0.001)
+async def stubborn(node: int, h: int) -> int:
+    """A step that is tried again: its body cancels nothing and waits for no time."""
+    value = await _body(node, h)
+    if mixed(here().seed, node, value) % 3 == 0 and poimen.current().attempt < 2:
+        raise Failing(value)
+    return value
+
+
+async def _body(node: int, h: int) -> int:
+    cell = here()
+    state = State(cell, h=h, traced=False)
+    value = await execute(cell.nodes[node], state)
+    return (value * 31 + state.h) % 1_000_003
+
+
+# ---- programs --------------------------------------------------------------------------------------------------------
+
+PLAIN = ("call",) * 4 + ("sleep0", "branch", "try", "seq")
+CALM = ("gather", "gatherx", "nest", "ggg", "queue", "seq", "lock")
+"""Kinds that cancel nothing and wait for no time: what a step that is tried again is made of."""
+WILD = ("wait", "asc", "tg", "timeout", "wait_for", "shield", "sleep", "decide")
+FAILURES = (poimen.Rejected, poimen.NotSent, poimen.StepError, ValueError, TimeoutError, ConnectionError)
+
+
+class Maker:
+    """Makes one program from a seed. `nodes[0]` is its root; bodies of steps are further nodes."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.nodes: list[Node] = [()]
+        self.decisions = 0
+        self.nodes[0] = ("seq", [self.node() for _ in range(self.chance.randrange(3, 6))])
+
+    def node(self, depth: int = 0, *, wild: bool = True, steps: bool = True) -> Node:
+        chance = self.chance
+        kinds = PLAIN
+        if depth < 4:
+            kinds += CALM + (WILD if wild else ()) + (("step",) * 3 if steps else ())
+        kind = chance.choice(kinds)
+        if depth >= 5 or kind == "call":
+            return ("call", chance.choice(list(TOOLS)))
+
+        def inner(n: int) -> list[Node]:
+            return [self.node(depth + 1, wild=wild, steps=steps) for _ in range(n)]
+
+        match kind:
+            case "sleep0":
+                return (kind, chance.randrange(1, 7))
+            case "sleep":
+                return (kind, chance.random() * 0.002)
+            case "branch":
+                return (kind, inner(2))
+            case "try" | "shield":
+                return (kind, inner(1))
+            case "timeout" | "wait_for":
+                return (kind, chance.random() * 0.003, inner(1))
+            case "nest":
+                return (kind, chance.randrange(2, 7), inner(1))
+            case "ggg":
+                return (kind, chance.randrange(2, 9), inner(2))
+            case "wait":
+                return (kind, chance.randrange(1, 3), inner(chance.randrange(2, 5)))
+            case "queue":
+                return (kind, chance.randrange(1, 4), chance.randrange(2, 6), inner(1))
+            case "decide":
+                self.decisions += 1
+                return (kind, f"d{self.decisions}", chance.randrange(3))
+            case "step":
+                return self._step(depth)
+            case _:
+                return (kind, inner(chance.randrange(2, 4)))
+
+    def _step(self, depth: int) -> Node:
+        calm = self.chance.randrange(2) == 0
+        body = ("seq", [self.node(max(depth + 1, 2), wild=not calm, steps=False) for _ in range(2)])
+        self.nodes.append(body)
+        return ("step", "stubborn" if calm else "unit", len(self.nodes) - 1)
+
+
+class State:
+    """What one piece of code has seen."""
+
+    def __init__(self, cell: Cell, *, h: int, traced: bool) -> None:
+        self.cell = cell
+        self.h = h
+        self.traced = traced
+        self.lock = asyncio.Semaphore(2)
+
+    def see(self, *what: Any) -> None:
+        if self.traced:
+            self.cell.saw(what)
+        self.h = mixed(self.h, what) % 1_000_003
+
+
+async def execute(node: Node, state: State) -> int:
+    kind, see = node[0], state.see
+    return await _KINDS[kind](node, state, see)
+
+
+async def _call(node: Node, state: State, see: Any) -> int:
+    name, arg = node[1], state.h % 97
+    see("call", name, arg)
+    try:
+        value: int = await TOOLS[name](arg)
+    except FAILURES as error:
+        see("error", type(error).__name__, str(error)[:60])
+        raise
+    except asyncio.CancelledError:
+        see("cancelled", name)
+        raise
+    see("value", value)
+    return value
+
+
+async def _step(node: Node, state: State, see: Any) -> int:
+    see("step", node[1], node[2])
+    try:
+        value: int = await (unit if node[1] == "unit" else stubborn)(node[2], state.h)
+    except FAILURES as error:
+        see("error", type(error).__name__)
+        raise
+    see("value", value)
+    return value
+
+
+async def _sleep0(node: Node, state: State, see: Any) -> int:
+    for _ in range(node[1]):
+        await asyncio.sleep(0)
+        see("z")
+    return 0
+
+
+async def _sleep(node: Node, state: State, see: Any) -> int:
+    await asyncio.sleep(node[1])
+    see("slept")
+    return 0
+
+
+async def _seq(node: Node, state: State, see: Any) -> int:
+    value = 0
+    for one in node[1]:
+        try:
+            value = await execute(one, state)
+        except FAILURES:
+            see("went on")
+    return value
+
+
+async def _branch(node: Node, state: State, see: Any) -> int:
+    way = state.h % 2
+    see("branch", way)
+    return await execute(node[1][way], state)
+
+
+async def _try(node: Node, state: State, see: Any) -> int:
+    try:
+        return await execute(node[1][0], state)
+    except FAILURES:
+        see("caught")
+        return -1
+    finally:
+        see("finally")
+
+
+async def _gather(node: Node, state: State, see: Any) -> int:
+    found = await asyncio.gather(*[execute(one, state) for one in node[1]], return_exceptions=node[0] == "gatherx")
+    see("gathered", len(found))
+    return 1
+
+
+async def _ggg(node: Node, state: State, see: Any) -> int:
+    future: Any = asyncio.gather(execute(node[2][0], state))
+    for _ in range(node[1]):
+        future = asyncio.gather(future)
+    await asyncio.gather(future, execute(node[2][1], state))
+    see("gathered gathers")
+    return 1
+
+
+async def _wait(node: Node, state: State, see: Any) -> int:
+    waiting = {asyncio.create_task(execute(one, state), name=str(i)) for i, one in enumerate(node[2])}
+    for _ in range(node[1]):
+        done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        see("done", tuple(sorted((t.get_name(), t.exception() is None) for t in done)))
+        if not waiting:
+            break
+    for one in sorted(waiting, key=lambda t: t.get_name()):
+        one.cancel()
+    if waiting:
+        await asyncio.wait(waiting)
+        see("cancelled", tuple(sorted((t.get_name(), t.cancelled()) for t in waiting)))
+    for one in waiting:
+        one.cancelled() or one.exception()
+    return 2
+
+
+async def _asc(node: Node, state: State, see: Any) -> int:
+    tasks = [asyncio.create_task(execute(one, state)) for one in node[1]]
+    for future in asyncio.as_completed(tasks):
+        try:
+            see("completed", await future)
+        except FAILURES:
+            see("completed badly")
+    return 3
+
+
+async def _tg(node: Node, state: State, see: Any) -> int:
+    try:
+        async with asyncio.TaskGroup() as group:
+            for one in node[1][:-1]:
+                group.create_task(execute(one, state))
+            await execute(node[1][-1], state)
+    except* FAILURES as errors:
+        see("group", len(errors.exceptions))
+    return 4
+
+
+async def _queue(node: Node, state: State, see: Any) -> int:
+    queue: asyncio.Queue[int | None] = asyncio.Queue(2)
+
+    async def produce() -> None:
+        for i in range(node[2]):
+            if i % 2:
+                await _quiet(("call", "look"), state)
+            await queue.put(i)
+        for _ in range(node[1]):
+            await queue.put(None)
+
+    async def consume(who: int) -> None:
+        while (i := await queue.get()) is not None:
+            see("got", who, i)
+            await _quiet(node[3][0] if i == 0 else ("call", "calc"), state)
+
+    await asyncio.gather(produce(), *[consume(i) for i in range(node[1])])
+    return 5
+
+
+async def _quiet(node: Node, state: State) -> None:
+    try:
+        await execute(node, state)
+    except FAILURES:
+        state.see("quiet")
+
+
+async def _timeout(node: Node, state: State, see: Any) -> int:
+    try:
+        async with asyncio.timeout(node[1]):
+            return await execute(node[2][0], state)
+    except TimeoutError:
+        see("timed out")
+        return 6
+
+
+async def _wait_for(node: Node, state: State, see: Any) -> int:
+    try:
+        return await asyncio.wait_for(execute(node[2][0], state), node[1])
+    except TimeoutError:
+        see("waited for")
+        return 7
+
+
+async def _nest(node: Node, state: State, see: Any) -> int:
+    async def deep(i: int) -> int:
+        if i:
+            return await asyncio.create_task(deep(i - 1))
+        return await execute(node[2][0], state)
+
+    return await deep(node[1])
+
+
+async def _lock(node: Node, state: State, see: Any) -> int:
+    async def locked(one: Node) -> int:
+        lock = asyncio.Semaphore(2) if one[0] in {"lock", "seq"} else state.lock
+        async with lock:
+            return await execute(one, state)
+
+    await asyncio.gather(*[locked(one) if one[0] == "call" else execute(one, state) for one in node[1]], return_exceptions=True)
+    return 8
+
+
+async def _shield(node: Node, state: State, see: Any) -> int:
+    task = asyncio.create_task(execute(node[1][0], state))
+    task.add_done_callback(lambda t: t.cancelled() or t.exception())
+    return await asyncio.shield(task)
+
+
+async def _decide(node: Node, state: State, see: Any) -> int:
+    value = poimen.decide(node[1], state.h % 1000)
+    see("decided", value)
+    if node[2] == 0:
+        poimen.settle(node[1])
+    if node[2] == 1:
+        poimen.decide(node[1], value)
+    return int(value)
+
+
+_KINDS: dict[str, Any] = {
+    "call": _call,
+    "step": _step,
+    "sleep0": _sleep0,
+    "sleep": _sleep,
+    "seq": _seq,
+    "branch": _branch,
+    "try": _try,
+    "gather": _gather,
+    "gatherx": _gather,
+    "ggg": _ggg,
+    "wait": _wait,
+    "asc": _asc,
+    "tg": _tg,
+    "queue": _queue,
+    "timeout": _timeout,
+    "wait_for": _wait_for,
+    "nest": _nest,
+    "lock": _lock,
+    "shield": _shield,
+    "decide": _decide,
+}
+
+
+@poimen.workflow
+async def program(seed: int) -> int:
+    cell = here()
+    state = State(cell, h=1, traced=True)
+    await execute(cell.nodes[cell.program], state)
+    return state.h
+
+
+def registry() -> Registry:
+    found = Registry()
+    for one in (program, unit, stubborn, *TOOLS.values()):
+        spec = spec_of(one)
+        assert spec is not None
+        found.add(spec)
+    return found
+
+
+REGISTRY = registry()

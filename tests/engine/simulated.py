@@ -1,0 +1,229 @@
+"""Runs driven in simulated time, and logs cut as a crash would cut them.
+
+Nothing waits for real: the loop's clock jumps to the next timer when nothing is ready, so a back-off of a second
+costs nothing and a seed always gives the same run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from poimen import clock
+from poimen.blobs.tables import TieredBlobs
+from poimen.declare import values
+from poimen.declare.specs import WorkflowSpec, spec_of
+from poimen.engine.worker import Worker
+from poimen.kernel.events import RunAdmitted
+from poimen.kernel.fold import fold
+from poimen.kernel.ids import TRUNK
+from poimen.log import codec
+from poimen.log.api import Batch, Committed, Head
+from poimen.log.memory import Contents, MemoryStore
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
+
+    from poimen.declare.registry import Registry
+    from poimen.engine.driving.driver import Driver
+    from poimen.kernel.errors import PoimenError
+    from poimen.kernel.events import Event
+    from poimen.kernel.views import RunView
+    from poimen.log.api import Record
+
+EPOCH_S = 1_900_000_000
+TURN_S = 5e-6
+"""What one turn of the loop costs, so that records have different times."""
+
+# ---- time ------------------------------------------------------------------------------------------------------------
+
+
+class SimulatedLoop(asyncio.SelectorEventLoop):
+    """A loop whose time stands still while something is ready and jumps to the next timer when nothing is."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.threads = 0
+        super().__init__()
+        self._select = self._selector.select  # type: ignore[attr-defined]
+        self._selector.select = self._jump  # type: ignore[attr-defined]
+
+    def time(self) -> float:
+        return self.now
+
+    def _jump(self, timeout: float | None = None) -> Any:
+        self.now += TURN_S
+        if self.threads:
+            # a body in a thread runs in real time: wait for its word a little before time jumps on
+            found = self._select(0.005 if timeout is None or timeout > 0 else 0)
+        else:
+            found = self._select(5 if timeout is None else 0)
+            if timeout is None and not found:
+                raise RuntimeError("nothing is ready, and nothing ever will be")
+        if not found and timeout:
+            self.now += timeout
+        return found
+
+    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:
+        self.threads += 1
+        future = super().run_in_executor(executor, func, *args)
+        future.add_done_callback(self._back)
+        return future
+
+    def _back(self, _future: object) -> None:
+        self.threads -= 1
+
+
+class SimulatedSource(clock.Source):
+    """The loop's time, and chance with a seed."""
+
+    def __init__(self, loop: SimulatedLoop, seed: object) -> None:
+        self._loop = loop
+        self._chance = random.Random(repr(seed))
+
+    def wall_us(self) -> int:
+        return EPOCH_S * clock.US + round(self._loop.now * clock.US)
+
+    def boot_us(self) -> int:
+        return round(self._loop.now * clock.US)
+
+    def monotonic(self) -> float:
+        return self._loop.now
+
+    def random_bytes(self, n: int) -> bytes:
+        return self._chance.randbytes(n)
+
+    def jitter(self, spread: float) -> float:
+        return 1.0 + spread * (2.0 * self._chance.random() - 1.0)
+
+
+@contextmanager
+def simulated(seed: object) -> Iterator[SimulatedLoop]:
+    """A loop of simulated time, and poimen's clock set to it."""
+    loop = SimulatedLoop()
+    before = clock.use(SimulatedSource(loop, seed))
+    try:
+        yield loop
+    finally:
+        clock.use(before)
+        loop.close()
+
+
+def in_simulated_time(seed: object, work: Callable[[], Awaitable[Any]]) -> Any:
+    """Run a coroutine function in simulated time."""
+    with simulated(seed) as loop, asyncio.Runner(loop_factory=lambda: loop) as runner:
+        return runner.run(work())  # type: ignore[arg-type]
+
+
+# ---- logs ------------------------------------------------------------------------------------------------------------
+
+
+class CutStore(MemoryStore):
+    """A log in memory that notes after which record each of its commits ended."""
+
+    def __init__(self, contents: Contents | None = None) -> None:
+        super().__init__(contents)
+        self.commits: list[int] = []
+        self.on_commit: Callable[[], None] | None = None
+
+    def commit(self, batches: Sequence[Batch]) -> list[Committed | PoimenError]:
+        answers = super().commit(batches)
+        self.commits.append(len(self._contents.all))
+        if self.on_commit is not None:
+            self.on_commit()
+        return answers
+
+    def records(self, run: str) -> list[Record]:
+        return list(self._contents.runs[run])
+
+    def cut(self, run: str, at: int) -> CutStore:
+        """The log as a crash left it: the first `at` records of `run`, and nobody alive."""
+        old = self._contents
+        records = old.runs[run][:at]
+        contents = Contents(log_id=old.log_id, blobs=dict(old.blobs), all=list(records), runs={run: records})
+        contents.heads[run] = Head(
+            run=run,
+            lsn=records[-1].lsn,
+            hash=records[-1].hash,
+            epoch=max(record.epoch for record in records),
+            outsider_lsn=max((record.lsn for record in records if not record.epoch), default=0),
+            state="RUNNING",
+            worker="",
+            lease_until=0,
+            boot_id="",
+        )
+        return CutStore(contents)
+
+
+def events_of(records: Sequence[Record]) -> list[Event]:
+    return [codec.event_of(record) for record in records]
+
+
+def folded(run: str, records: Sequence[Record]) -> RunView:
+    """The view, folded from nothing."""
+    view = fold(run, [(r.lsn, r.at, r.branch, codec.event_of(r), r.epoch) for r in records])
+    view.hash = records[-1].hash
+    return view
+
+
+def admit(store: CutStore, workflow: Any, run: str, *args: Any, on_indeterminate: Any = None) -> None:
+    """Let a run exist."""
+    spec = spec_of(workflow)
+    assert isinstance(spec, WorkflowSpec)
+    packed = spec.parameters.pack(args, {})
+    event = RunAdmitted(
+        workflow=spec.name,
+        version=spec.version,
+        code=spec.code_digest,
+        args=packed,
+        args_digest=values.digest(packed),
+        nonce=clock.random_hex(16),
+        by="a test",
+        on_indeterminate=on_indeterminate or spec.on_indeterminate,
+    )
+    record = codec.record(event, branch=TRUNK)
+    [answer] = store.commit([Batch(run=run, records=(record,), admits=True, state="PENDING")])
+    assert isinstance(answer, Committed)
+
+
+# ---- driving -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Driven:
+    """What one worker has made of a run."""
+
+    how: str
+    driver: Driver
+    store: CutStore
+    records: list[Record]
+    waiting: tuple[Any, ...] = ()
+    noise: list[str] = field(default_factory=list)
+
+    @property
+    def details(self) -> str:
+        return "; ".join(f"{w.reason} {w.about}: {w.detail}" for w in self.waiting)
+
+
+async def drive(store: CutStore, run: str, registry: Registry, *, limit_s: float = 600.0) -> Driven:
+    """Drive a run with a worker of its own until it ends or rests; the view that it held is the fold of the log."""
+    worker = Worker(store, TieredBlobs(store, None), registry, concurrency=8)
+    worker.watch(everything=False)
+    driver = worker.claim(run)
+    assert driver is not None
+    try:
+        how = await asyncio.wait_for(asyncio.shield(driver.done), limit_s)
+    except TimeoutError:
+        how = "stuck"
+    error = worker.error or driver.error
+    await worker.close(drain_s=0.0)
+    for _ in range(8):
+        await asyncio.sleep(0)
+    records = store.records(run)
+    if error is not None:
+        raise error
+    assert driver.view == folded(run, records), "the view that was held is not the fold of the log"
+    return Driven(how=how, driver=driver, store=store, records=records, waiting=driver.line.waiting)
