@@ -253,6 +253,21 @@ def test_our_own_come_back_as_themselves_and_stand_for_others(kind: Kind, cls: A
     assert looks(rebuild("failed", stored(record_of(other)))) == looks(other)
 
 
+def test_facts_that_are_false_or_named_like_ours_come_back() -> None:
+    facts: dict[str, Any] = {
+        "n": 0,
+        "paid": False,
+        "name": "",
+        "nothing": None,
+        "cause": "no money",
+        "module": "billing",
+    }
+    error = Rejected("declined", **facts)
+    again = rebuild("rejected", stored(record_of(error)))
+    assert vars(again) == vars(error)
+    assert looks(same_live(error)) == looks(again)
+
+
 def test_all_sends_and_the_intent_come_back() -> None:
     again: Any = rebuild("rejected", stored(record_of(Rejected("no", all_sends=True))))
     assert again.all_sends is True

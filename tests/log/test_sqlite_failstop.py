@@ -14,6 +14,7 @@ from poimen import clock
 from poimen.kernel.errors import CommitUnknown, Corrupt, PoimenError, StorageFailed
 from poimen.log.api import Batch, Committed
 from poimen.log.disk import connect, doubt, files
+from poimen.log.disk.anchor import Anchor
 from poimen.log.disk.doubt import Settled
 from poimen.log.sqlite import SqliteStore
 from tests.log.stores import Child, admitted, batch, landed, record
@@ -435,6 +436,8 @@ def test_an_interrupt_in_a_commit_leaves_the_store_usable_and_true(db: Path, mon
             store.commit([batch("r1")])
         monkeypatch.setattr(handle, "execute", real)
         n = len(store.read("r1"))
+        store.anchor()
+        assert Anchor(files.Sides.of(db).anchor).read().heads["r1"][0] <= n
         assert landed(store, batch("r1"))[0].first == n + 1
     assert [each.lsn for each in store.read("r1")] == [1, 2, 3, 4, 5]
     assert list(store.check()) == []

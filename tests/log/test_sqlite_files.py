@@ -234,6 +234,9 @@ def test_a_commit_is_durable_when_it_returns(db: Path) -> None:
     assert pragma(store, "synchronous") == 2
     assert pragma(store, "wal_autocheckpoint") == 0
     store.close()
+    connection = connect.connect(db, vfs=None)
+    assert connection.execute("PRAGMA wal_autocheckpoint").get == 0
+    connection.close()
 
 
 def test_a_setting_that_does_not_take_is_an_error(db: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -239,6 +239,26 @@ def test_a_lock_on_a_removed_file_does_not_count(tmp_path: Path) -> None:
     other.close()
 
 
+def test_a_file_that_is_swept_just_before_it_is_locked_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take = locks.LockFile.try_exclusive
+    swept: list[Path] = []
+
+    def swept_first(lock: locks.LockFile) -> bool:
+        if not swept:
+            swept.append(lock.path)
+            lock.path.unlink()
+        return take(lock)
+
+    monkeypatch.setattr(locks.LockFile, "try_exclusive", swept_first)
+    worker = locks.Workers(tmp_path / "workers")
+    worker.declare("w1")
+    assert swept
+    assert locks.Workers(tmp_path / "workers").alive("w1")
+    worker.close()
+
+
 @pytest.mark.parametrize("name", ["../../etc/passwd", "", ".hidden", "a/b", "x" * 65])
 def test_a_worker_id_cannot_lead_out_of_its_folder(tmp_path: Path, name: str) -> None:
     workers = locks.Workers(tmp_path / "workers")

@@ -109,10 +109,10 @@ def _attributes(exc: BaseException) -> Mapping[str, object]:
     try:
         if not isinstance(exc, PoimenError):
             return error_fields(exc)
-        said = {"where": exc.where, "why": exc.why, "hint": vars(exc).get("hint"), **exc.ids}
+        said = {"where": exc.where, "why": exc.why, "hint": vars(exc).get("hint")}
         if isinstance(exc, Rejected):
             said["all_sends"] = exc.all_sends
-        return {name: value for name, value in said.items() if value not in ("", None, False)}
+        return {**{name: value for name, value in said.items() if value}, **exc.ids}
     except Exception as broken:  # noqa: BLE001 (as above)
         return {"fields_error": type(broken).__name__}
 
@@ -286,7 +286,7 @@ def _root(record: ErrorRecord) -> str:
 def _ours(cls: type[PoimenError], record: ErrorRecord) -> PoimenError:
     if record.type == cls.__name__ and _root(record) in {"poimen", ""}:
         error = cls(record.message)
-        said = {name: value for name, value in record.fields.items() if name not in _NAMES}
+        said = _attributes_in(record)
         beside = {"where", "why", "hint", "all_sends"}
         error.ids = {name: value for name, value in said.items() if name not in beside}
         _set(error, said)
@@ -308,8 +308,14 @@ def _builtin(cls: type[Exception], record: ErrorRecord) -> Exception:
     if type(error) is not cls:
         error = cls(record.message)
     # None is what an attribute is before it is set; an OSError with a filename of None would say so.
-    _set(error, {name: value for name, value in record.fields.items() if name not in _NAMES and value is not None})
+    _set(error, {name: value for name, value in _attributes_in(record).items() if value is not None})
     return error
+
+
+def _attributes_in(record: ErrorRecord) -> dict[str, Json]:
+    """The fields that are attributes of the exception, under their own names again."""
+    found = {name: value for name, value in record.fields.items() if name not in _NAMES}
+    return {name[:-1] if name[-1:] == "_" and name[:-1] in _NAMES else name: value for name, value in found.items()}
 
 
 def _tuples(value: Json) -> Any:
@@ -318,7 +324,7 @@ def _tuples(value: Json) -> Any:
 
 def _set(error: Exception, attributes: Mapping[str, Json]) -> None:
     for name, value in attributes.items():
-        if name.startswith("__") or callable(getattr(type(error), name, None)):
+        if name == "args" or name.startswith("__") or callable(getattr(type(error), name, None)):
             continue
         with suppress(AttributeError, TypeError, ValueError):
             setattr(error, name, value)

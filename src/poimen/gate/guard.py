@@ -108,8 +108,10 @@ class Guard:
     async def proceed(self) -> Closed:
         """Go on from a durable Pending, or from a send that is known to have done nothing."""
         planned = plan(self.port.intent(self.key), Send(called_off=self.stopping))
+        if planned.then is Then.LEAVE:
+            return await self.climb()
         if planned.then is not Then.CALL:
-            return Unknown(why="cancel") if planned.then is Then.LEAVE else Stopped(why=self.stopping)
+            return Stopped(why=self.stopping)
         # 2. from here on it may have been sent
         try:
             await self.port.dispatch(*planned.commit)
@@ -176,9 +178,11 @@ class Guard:
         planned = plan(self.port.intent(self.key), answer)
         if planned.then is Then.CLOSE and known is not None:
             return await self._close(send, known, planned)
+        if planned.then is Then.DROP:
+            return await self._drop(planned, why)
         if planned.commit:
             await self.port.append(*planned.commit)
-        return Dropped(why=why) if planned.then is Then.DROP else await self.climb()
+        return await self.climb()
 
     async def _close(self, send: int, known: Outcome, planned: Plan) -> Closed:
         try:
@@ -187,9 +191,21 @@ class Guard:
             self.port.late(self._late_outcome(send, known))
             raise
         points.reach("committed", self.spec.name)
-        if isinstance(known, NotSentOutcome) and self.stopping:
-            return Stopped(why=self.stopping)
         return Known(outcome=known)
+
+    async def _drop(self, planned: Plan, why: str) -> Dropped:
+        await self.port.append(*planned.commit, *self.port.dropping(self.key, why))
+        return Dropped(why=why)
+
+    async def give_up_read(self, why: str) -> Dropped:
+        """Close a READ that is open and will not be sent again: nothing is unknown behind it.
+
+        Arguments:
+            why: `cancel`, or the rule that gave it up.
+        """
+        intent = self.port.intent(self.key)
+        answer = Answer(send=len(intent.sends), outcome=None, effect_class=EffectClass.READ, why=why)
+        return await self._drop(plan(intent, answer), why)
 
     # ---- records -------------------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from poimen import clock, effects
 from poimen.declare import values
 from poimen.gate.port import Closed, Landed, ProbeSays, Stopped, Unknown
+from poimen.kernel.effect_class import EffectClass
 from poimen.kernel.errors import NotStorable
 from poimen.kernel.intent import (
     IntentDemoted,
@@ -80,7 +81,8 @@ async def climb(guard: Guard) -> Closed:
         if not intent.open:
             return await _closed_from_outside(guard, intent)
         if guard.stopping:
-            return Unknown(why="cancel")
+            read = guard.effect_class is EffectClass.READ
+            return await guard.give_up_read("cancel") if read else Unknown(why="cancel")
         ruling = rule(facts_of(guard, intent))
         await _record(guard, ruling)
         match ruling:
@@ -115,6 +117,8 @@ async def climb(guard: Guard) -> Closed:
                 )
                 return Landed()
             case GiveUp():
+                if guard.effect_class is EffectClass.READ:
+                    return await guard.give_up_read(ruling.rule)
                 return Unknown(why=ruling.rule)
 
 

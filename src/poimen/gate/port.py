@@ -58,6 +58,10 @@ class Port(Protocol):
         """Records that end the attempt with this outcome, for the same transaction."""
         ...
 
+    def dropping(self, key: Key, why: str) -> tuple[Event, ...]:
+        """Records that end the attempt with a READ that was given up, for the same transaction."""
+        ...
+
     def caller(self, key: Key, request_id: str, *, probing: bool) -> Caller:
         """What stands behind poimen calls made in the body."""
         ...
@@ -107,7 +111,7 @@ class Stopped:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dropped:
-    """A READ was given up. `why` is `timeout` or `cancel`."""
+    """A READ was given up. `why` is `timeout`, `cancel`, or the rule that forbids a further send."""
 
     why: str
 

@@ -178,12 +178,20 @@ def apply(view: RunView, *, lsn: int, at: int, branch: str, event: Event, epoch:
 
 
 TELLING = (IntentCommitted, IntentResolved, ReadDropped, RuleApplied)
-OUTSIDE_RULES = frozenset({"closed-from-outside", "called-off"})
-"""Rules whose record is the place at which an effect's end is handed over to the code."""
+
+
+def tells(event: IntentCommitted | IntentResolved | ReadDropped | RuleApplied) -> bool:
+    """Whether a driver's record is the place at which an effect's end is handed over to the code.
+
+    An effect that somebody else closed otherwise than as landed ends its attempt: the next one is told.
+    """
+    if not isinstance(event, RuleApplied):
+        return True
+    return event.rule == "called-off" or (event.rule == "closed-from-outside" and event.result == "landed")
 
 
 def _told(line: BranchView, event: IntentCommitted | IntentResolved | ReadDropped | RuleApplied, lsn: int) -> None:
-    if not isinstance(event, RuleApplied) or event.rule in OUTSIDE_RULES:
+    if tells(event):
         line.steps[event.step].attempts[event.attempt - 1].intents[event.ordinal].told_lsn = lsn
 
 

@@ -77,6 +77,15 @@ def open_store(url: str, *, read_only: bool = False) -> Store:
     return SqliteStore(path, read_only=read_only)
 
 
+def file_of(url: str) -> Path | None:
+    """The file that a URL names; None for a log in memory. Nothing is looked at.
+
+    Raises:
+        ConfigurationError, NotBuiltYet: as `open_store`.
+    """
+    return None if url.startswith("memory:") else _path(url)
+
+
 def _path(url: str) -> Path:
     scheme = _SCHEME.match(url)
     if scheme is None:

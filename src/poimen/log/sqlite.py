@@ -78,11 +78,10 @@ class SqliteStore:
         self._handle: Handle | None = None
         self._reader = Reader(self.path, vfs=vfs)
         try:
-            self._handle = None if read_only else self._open_for_writing(vfs)
             if read_only:
                 files.require(self.path)
-            if read_only and self._sides.doubt.exists():
-                raise doubt.closed(self.path)
+            else:
+                self._handle = self._open_for_writing(vfs)
             self._log_id = connect.mark_of(self._rows).log_id
             if self._handle is not None:
                 self._begin_serving(self._handle)
@@ -182,7 +181,9 @@ class SqliteStore:
         Raises:
             InvariantViolated: when another process is this worker.
         """
-        self._writing().workers.declare(worker_id)
+        handle = self._writing()
+        with handle.lock:
+            handle.workers.declare(worker_id)
 
     # ---- reading -------------------------------------------------------------------------------------------
 
@@ -351,6 +352,8 @@ class SqliteStore:
         """Read beside the writing connection, for what takes long."""
         with self._reading:
             self._guard()
+            if self._handle is None and self._sides.doubt.exists():
+                raise doubt.closed(self.path)
             return self._reader.rows(sql, values)
 
 

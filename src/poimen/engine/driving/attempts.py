@@ -219,33 +219,30 @@ class Attempts:
                 retry_at = self.driver.steps.retry_at(guard.spec, call, attempt, error)
                 return (AttemptFailed(step=step, attempt=attempt, error=outcome.error, retry_at=retry_at),)
 
+    def dropping(self, key: Key, why: str) -> tuple[Event, ...]:
+        """The record that ends the attempt of a READ that is its own step and was given up."""
+        step, attempt, _ = key
+        if why == "cancel":
+            return (AttemptCancelled(step=step, attempt=attempt, why=self.driver.why_cancelled()),)
+        guard = self.driver.effects.guards[key]
+        error = TimeoutError(f"{guard.spec.name} did not answer ({why}; {guard.terms.timeout_us / 1e6:g} s a send)")
+        retry_at = self.driver.steps.retry_at(guard.spec, self.driver.workflow.calls.get(step), attempt, error)
+        return (AttemptTimedOut(step=step, attempt=attempt, error=record_of(error), retry_at=retry_at),)
+
     async def tool_closed(self, guard: Guard, closed: Closed) -> None:
         """The guard of a tool that is its own step has ended."""
         driver = self.driver
         step, attempt, ordinal = guard.key
         match closed:
-            case Known() | Landed():
+            case Known() | Landed() | Dropped():
                 last = driver.line.steps[step].last
                 call = driver.workflow.calls.get(step)
                 if last.state is AttemptState.PENDING and call is not None:
                     self.driver.steps.later(call, last.no, last.not_before)
             case Stopped():
                 await driver.append((AttemptCancelled(step=step, attempt=attempt, why=driver.why_cancelled()),))
-            case Dropped(why="cancel"):
-                await driver.append((AttemptCancelled(step=step, attempt=attempt, why=driver.why_cancelled()),))
-            case Dropped():
-                await self._timed_out(guard, step, attempt)
             case Unknown():
                 await self._end_unknown(step, attempt, (ordinal,), guard.spec, closed.why)
-
-    async def _timed_out(self, guard: Guard, step: str, attempt: int) -> None:
-        call = self.driver.workflow.calls.get(step)
-        error = TimeoutError(f"{guard.spec.name} did not answer within {guard.terms.timeout_us / 1e6:g} s")
-        retry_at = self.driver.steps.retry_at(guard.spec, call, attempt, error)
-        event = AttemptTimedOut(step=step, attempt=attempt, error=record_of(error), retry_at=retry_at)
-        await self.driver.append((event,))
-        if retry_at is not None and call is not None:
-            self.driver.steps.later(call, attempt + 1, retry_at)
 
     async def end_unknown(self, scope: AttemptScope) -> None:
         """Every other effect of the attempt has ended: it is Indeterminate, its code is closed silently."""

@@ -223,7 +223,7 @@ class Driver:
 
     def folded_outside(self) -> None:
         """Outsiders' records were folded: act on them where this driver has to."""
-        if self.line.cancel_lsn and not self._cancel_sent and self.live and not self.dropped:
+        if self.line.cancel_lsn and not self._cancel_sent and not self.dropped:
             self._cancel_sent = True
             for guard in list(self.effects.guards.values()):
                 guard.stop("cancel")
@@ -248,6 +248,7 @@ class Driver:
         if self.line.cancel_lsn and not again:
             self.ending.finish_cancelled()
             return
+        self.folded_outside()
         missing = self.worker.recover(self) if again else ()
         if missing:
             self.ending.rest(missing)
@@ -359,6 +360,9 @@ class Driver:
         """Hand over the next result; called when nothing in the run is ready."""
         if self.dropped or self.threads_busy or self.done.done():
             return False
+        if self.ending.settling:
+            self.ending.go_on()
+            return False
         if self.hands.next():
             return True
         if self.dropped or self.hands.blocked:
@@ -391,7 +395,9 @@ class Driver:
         """Live, and nothing is ready or on its way into the code: end, rest, or wait for what moves."""
         if self.moving or self.outbox.sending or self.ending.settling:
             return
-        if self.root_ended():
+        if self.ending.differences:
+            self.ending.rest((*self.ending.differences, *self.hands.parked()))
+        elif self.root_ended():
             self.ending.finish()
         elif not self.timers_armed() and not self.loop.foreign:
             self.ending.rest(self.hands.reasons())

@@ -20,7 +20,7 @@ from poimen.gate.guard import Guard
 from poimen.gate.port import Closed, Dropped, Key, Known, Landed, Refused, Stopped, Unknown
 from poimen.gate.request_id import generation, read_request_id, request_id
 from poimen.kernel.effect_class import EffectClass, Terms, stricter
-from poimen.kernel.errors import CodeChanged, Conflict, Fenced, Suspended
+from poimen.kernel.errors import CodeChanged, Conflict, Suspended
 from poimen.kernel.intent import IntentPending, RuleApplied
 
 if TYPE_CHECKING:
@@ -70,6 +70,10 @@ class EffectPort:
     def closing(self, key: Key, outcome: Outcome) -> tuple[Event, ...]:
         """The end of the attempt, where the tool is its own step."""
         return () if self._scope is not None else self._driver.attempts.closing(key, outcome)
+
+    def dropping(self, key: Key, why: str) -> tuple[Event, ...]:
+        """The end of the attempt with a READ that was given up, where the tool is its own step."""
+        return () if self._scope is not None else self._driver.attempts.dropping(key, why)
 
     def caller(self, key: Key, request_id: str, *, probing: bool) -> BodyScope:
         """What stands behind poimen calls made in the body."""
@@ -124,6 +128,7 @@ class Effects:
     def __init__(self, driver: Driver) -> None:
         self.driver = driver
         self.guards: dict[Key, Guard] = {}
+        self.at_work = 0
 
     # ---- in a step -----------------------------------------------------------------------------------------------
 
@@ -204,6 +209,7 @@ class Effects:
         driver = self.driver
         driver.moving += 1
         driver.worker.open_guards += 1
+        self.at_work += 1
         running = driver.main.create_task(self._run(guard, work, scope), context=BASE.copy())
         driver.background.add(running)
         running.add_done_callback(driver.background.discard)
@@ -211,23 +217,21 @@ class Effects:
     async def _run(self, guard: Guard, work: Coroutine[Any, Any, Closed], scope: AttemptScope | None) -> None:
         driver = self.driver
         try:
-            closed = await work
-        except Fenced as error:
-            driver.ending.stop(error)
-            return
+            try:
+                closed = await work
+            finally:
+                driver.worker.open_guards -= 1
+                self.guards.pop(guard.key, None)
+                self._note_original(guard)
+            if not driver.dropped:
+                await self._closed(guard, closed, scope)
         except (Suspended, asyncio.CancelledError):
             return
         except Exception as error:  # noqa: BLE001 (the run stops, the cause is told to whoever drives it)
             driver.ending.stop(error)
-            return
         finally:
             driver.moving -= 1
-            driver.worker.open_guards -= 1
-            self.guards.pop(guard.key, None)
-            self._note_original(guard)
-            driver.loop.arm()
-        if not driver.dropped:
-            await self._closed(guard, closed, scope)
+            self.at_work -= 1
             driver.loop.arm()
 
     def _note_original(self, guard: Guard) -> None:
@@ -257,7 +261,7 @@ class Effects:
     def resume(self, call: Call, attempt: int, scope: AttemptScope | None) -> None:
         """Go on with an effect that is recorded and was not ended before the restart."""
         known = self.driver.intent((call.key, attempt, call.ordinal))
-        if known.told_lsn or known.id.local in self.local_guards():
+        if known.told_lsn or known.id.local in self.local_guards() or (scope is not None and scope.unknown):
             return
         guard = self._guard(call.spec, known.pending, scope, self.driver.packed(known, call.packed))
         self._go(guard, guard.proceed() if not known.sends else guard.climb(), scope)

@@ -33,20 +33,34 @@ class Ending:
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
         self.settling = False
+        self.differences: list[Waiting] = []
+        self._reasons: tuple[Waiting, ...] = ()
 
     def differ(self, recorded: str, asked: str) -> None:
-        """The code asks for something else than what is recorded: nothing is executed, the branch waits."""
+        """The code asks for something else than what is recorded: nothing is executed, the branch waits.
+
+        In a replay at once. Live, what else is under way goes on, and the branch waits when nothing moves.
+        """
         if self._driver.dropped or self.settling:
             return
         detail = f"recorded: {recorded}; the code asked for: {asked}"
-        self.rest((Waiting(reason="code", about="workflow", detail=detail),))
+        self.differences.append(Waiting(reason="code", about="workflow", detail=detail))
+        if not self._driver.live:
+            self.rest(self.differences)
 
     def rest(self, reasons: Sequence[Waiting]) -> None:
         """Record why the branch waits, and let go of it."""
         if self.settling or self._driver.dropped:
             return
         self.settling = True
-        self._driver.spawn(self._rest(tuple(reasons)))
+        self._reasons = tuple(reasons)
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Let go of a branch that is to wait, once no effect is at work: what it answers must be on record first."""
+        if self._reasons and not self._driver.effects.at_work:
+            reasons, self._reasons = self._reasons, ()
+            self._driver.spawn(self._rest(reasons))
 
     async def _rest(self, reasons: tuple[Waiting, ...]) -> None:
         try:

@@ -269,8 +269,8 @@ class Hands:
 
     # ---- why nothing moves ---------------------------------------------------------------------------------------
 
-    def reasons(self) -> Sequence[Waiting]:
-        """Why the branch waits, now that nothing is on its way."""
+    def parked(self) -> list[Waiting]:
+        """The unknown effects that calls of the workflow wait for."""
         found: list[Waiting] = []
         for call in self._driver.workflow.calls.values():
             if not call.parked or call.future.done():
@@ -281,9 +281,11 @@ class Hands:
                 for intent in step.last.intents.values()
                 if intent.open
             ]
-        if found:
-            return found
-        return (
+        return found
+
+    def reasons(self) -> Sequence[Waiting]:
+        """Why the branch waits, now that nothing is on its way."""
+        return self.parked() or (
             Waiting(
                 reason="code",
                 about="workflow",
@@ -295,10 +297,10 @@ class Hands:
         """An effect of a live attempt that is recorded and that its code has not asked for."""
         for (key, attempt), scope in self._driver.attempts.scopes.items():
             last = self._driver.line.steps[key].last if key in self._driver.line.steps else None
-            if last is None or last.no != attempt or last.state is not AttemptState.RUNNING or scope.dropped:
+            if last is None or last.no != attempt or last.state is not AttemptState.RUNNING:
                 continue
             for ordinal, known in scope.recorded.items():
-                if ordinal not in scope.effects and not scope.unknown and not (scope.work and scope.work.done()):
+                if ordinal not in scope.effects and not scope.unknown:
                     return f"{known.pending.tool} as effect {ordinal} of {key}"
         return ""
 

@@ -27,7 +27,7 @@ from poimen.kernel.events import (
     StepComputed,
     TimerFired,
 )
-from poimen.kernel.fold import OUTSIDE_RULES
+from poimen.kernel.fold import tells
 from poimen.kernel.intent import IntentCommitted, IntentResolved, ReadDropped, RuleApplied
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def hand_over_of(event: Event, at: int, *, ready: bool) -> HandOver | None:
         case IntentCommitted() | IntentResolved() | ReadDropped():
             return HandOver("effect", event.step, event.attempt, event.ordinal, event, at, ready)
         case RuleApplied():
-            if event.rule in OUTSIDE_RULES:
+            if tells(event):
                 return HandOver("effect", event.step, event.attempt, event.ordinal, event, at, ready)
             return None
         case TimerFired():
@@ -121,7 +121,7 @@ class Script:
         self.queue: deque[HandOver] = deque()
         for at, event, epoch in records:
             self._call(event)
-            if epoch:
+            if epoch and not _of_a_tool(line, event):
                 due = hand_over_of(event, at, ready=True)
                 if due is not None and _wanted(line, due):
                     self.queue.append(due)
@@ -181,6 +181,12 @@ class Script:
     def next_unclaimed(self) -> str:
         """The first recorded call that the code has not asked for."""
         return self.calls[self.claimed].what if not self.complete else ""
+
+
+def _of_a_tool(line: BranchView, event: Event) -> bool:
+    """Whether it tells of the effect of a tool that is its own step: the end of the attempt tells the code."""
+    telling = isinstance(event, IntentCommitted | IntentResolved | ReadDropped | RuleApplied)
+    return telling and line.steps[event.step].kind != "step"
 
 
 def _wanted(line: BranchView, due: HandOver) -> bool:

@@ -201,7 +201,9 @@ class Reader:
     ordinary read-only connection. Where there is no -wal, the file is at rest: it is read as immutable, and
     the reading is done again if the file has changed meanwhile. Where a -wal lies there without its -shm (a
     copy), an exclusive connection that keeps its index in memory; others have to wait for it.
-    What remains: the times and contents of an existing -shm may change, as it is shared memory.
+    What remains: the times and contents of an existing -shm may change, as it is shared memory. And where a
+    process was killed in the middle of a commit, a reader may see a tail that only the next opening for writing
+    makes durable.
 
     Arguments:
         db: the file.

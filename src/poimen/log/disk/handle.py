@@ -102,18 +102,22 @@ class Handle:
             raise connect.translated(error, self.db, "locking") from error
         if self._open.try_exclusive():
             return True
+        self.admit_others()
+        return False
+
+    def admit_others(self) -> None:
+        """Hold the database open beside others.
+
+        Raises:
+            StorageFailed: when another process stands in the door for too long.
+        """
+        self.alone = False
         if not self._open.wait(shared=True, patience_s=OPENING_PATIENCE_S):
             raise StorageFailed(
                 f"another process has been opening {self.db} for {OPENING_PATIENCE_S:.0f} s",
                 where=str(self.db),
                 why=f"held by process {locks.holders([self.sides.open])}",
             )
-        return False
-
-    def admit_others(self) -> None:
-        """Let others open the database too."""
-        self._open.wait(shared=True, patience_s=OPENING_PATIENCE_S)
-        self.alone = False
 
     def guard(self) -> None:
         """Refuse to work in a forked child, or after a failure.

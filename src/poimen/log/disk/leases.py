@@ -41,7 +41,8 @@ def claim(handle: Handle, run: str, *, worker: str, lease_s: float) -> Lease | N
     Raises:
         NotFound: when there is no such run.
     """
-    handle.workers.declare(worker)
+    with handle.lock:
+        handle.workers.declare(worker)
     with handle.lock, handle.transaction() as transaction:
         rows = handle.execute(SQL["lease"], (run,)).fetchall()
         if not rows:

@@ -1,0 +1,360 @@
+"""`poimen intents` and `poimen decisions`: each effect with its records, each decision and whether it is owed.
+
+The shapes that other commands show of an intent are made here. This module must never decide anything; it keeps the
+invariants that bodies are shown only with --content, and that a record is shown with its LSN and time.
+
+Source: design api.md, "Command line"; protocol.md, section 3.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from poimen.cli.output import Json, one_line, rfc3339
+from poimen.cli.session import changing, command, noun, part_of
+from poimen.engine import desk, reading
+from poimen.kernel.effect_class import EffectClass
+from poimen.kernel.errors import Refused
+from poimen.kernel.fold import trunk
+from poimen.log import codec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from poimen.cli.session import Log, Session
+    from poimen.kernel.intent import Payload
+    from poimen.kernel.views import DecisionView, IntentView, RunView
+    from poimen.log.api import Head, Record
+
+MEANING: Final = {
+    EffectClass.PURE: "no effect on the outside: run again",
+    EffectClass.READ: "only observes: sent again, the spend counts twice",
+    EffectClass.IDEMPOTENT: "repeating it converges: sent again with the same arguments",
+    EffectClass.KEYED: "the far side dedupes on the request id while it remembers it: sent again until then",
+    EffectClass.PROBE: "the far side can be asked whether it landed",
+    EffectClass.AT_MOST_ONCE: "never sent again by a machine: only a look at the far side can tell",
+}
+"""What a class means for an effect that may have happened."""
+
+WORDS: Final = {"never_sent": "never sent", "may_have_been_sent": "may have been sent"}
+_A_PAGE: Final = 100
+
+# ---- shapes ----------------------------------------------------------------------------------------------------
+
+
+def body_of(payload: Payload | None, log: Log, *, content: bool) -> Json:
+    """A body that a user brought: its value with --content, else its size.
+
+    Arguments:
+        payload: canonical JSON, or where it lies.
+        log: to fetch it from.
+        content: whether it was asked for.
+    """
+    if payload is None:
+        return None
+    inline = isinstance(payload, bytes)
+    if not content:
+        return {"hidden": True, "bytes": len(payload) if inline else payload.size}
+    value: Json = json.loads(payload if inline else log.bodies.get(payload.digest))
+    return value
+
+
+def hide(body: Any, log: Log, *, content: bool) -> Any:
+    """A record's body as stored, its own bodies shown or told by their sizes.
+
+    Arguments:
+        body: as `codec.plain` gives it; changed in place.
+        log: to fetch large bodies from.
+        content: whether they were asked for.
+    """
+    if not isinstance(body, dict):
+        return body
+    for name in ("args", "value", "fields"):
+        if body.get(name) is not None:
+            body[name] = _shown(body[name], log, content=content)
+    for name in ("outcome", "error"):
+        hide(body.get(name), log, content=content)
+    return body
+
+
+def _shown(value: Any, log: Log, *, content: bool) -> Json:
+    blob = value.get("$blob") if isinstance(value, dict) and len(value) == 1 else None
+    if not content:
+        size = blob["size"] if blob else len(codec.canonical(value))
+        return {"hidden": True, "bytes": size}
+    found: Json = json.loads(log.bodies.get(blob["digest"])) if blob else value
+    return found
+
+
+def name_of(tag: str) -> str:
+    """The name of a stored kind: `IntentPending` for `intent.pending.v1`; an unknown one as it is."""
+    known = codec.TAGS.get(tag)
+    return known.__name__ if known is not None else tag
+
+
+def record_shape(record: Record, log: Log, *, content: bool) -> dict[str, Json]:
+    """A record as JSON, its body included."""
+    return {
+        "lsn": record.lsn,
+        "at": rfc3339(record.at),
+        "kind": name_of(record.kind),
+        "tag": record.kind,
+        "run_id": record.run,
+        "branch": record.branch,
+        "subject": record.subject,
+        "epoch": record.epoch,
+        "record_id": record.record_id,
+        "hash": record.hash.hex(),
+        "body": hide(codec.plain(record), log, content=content),
+    }
+
+
+def records_by_intent(log: Log, run: str) -> dict[str, list[Record]]:
+    """The records about each intent of a run, in LSN order, by `BRANCH/STEP/ATTEMPT/ORDINAL`."""
+    found: dict[str, list[Record]] = {}
+    for record in log.store.read(run):
+        if record.subject.startswith("intent:"):
+            found.setdefault(f"{record.branch}/{record.subject.removeprefix('intent:')}", []).append(record)
+    return found
+
+
+def intent_shape(view: RunView, intent: IntentView, records: Iterable[Record], log: Log, *, content: bool) -> Any:
+    """An intent as JSON: its frozen terms, its sends, what a crash left, what was decided.
+
+    Arguments:
+        view: the run.
+        intent: one of its intents.
+        records: those about it.
+        log: to fetch bodies from.
+        content: whether bodies were asked for.
+    """
+    pending, terms, closed = intent.pending, intent.pending.terms, intent.resolution
+    step = view.branches[intent.id.branch].steps[intent.id.step]
+    request = view.requests.get(pending.request_id)
+    shown = [_about(record, log, content=content) for record in records]
+    return {
+        "id": str(intent.id),
+        "run_id": view.run,
+        "branch": intent.id.branch,
+        "step": intent.id.step,
+        "attempt": intent.id.attempt,
+        "ordinal": intent.id.ordinal,
+        "tool": pending.tool,
+        "version": pending.version,
+        "summary": pending.summary,
+        "effect_class": terms.effect_class.name,
+        "class_source": pending.class_source,
+        "judged_as": (intent.demoted_to or terms.effect_class).name,
+        "state": intent.state.value,
+        "open": intent.open,
+        "request_id": pending.request_id,
+        "generation": pending.generation,
+        "first_sent_at": rfc3339(request.first_dispatched_at) if request and request.first_dispatched_at else None,
+        "terms": {
+            "ttl_s": _seconds(terms.ttl_us),
+            "lag_s": _seconds(terms.lag_us),
+            "timeout_s": _seconds(terms.timeout_us),
+            "grace_s": _seconds(terms.grace_us),
+            "probe": terms.probe,
+            "probe_version": terms.probe_version,
+            "max_sends": terms.max_sends,
+        },
+        "args": body_of(pending.args if pending.args is not None else step.args, log, content=content),
+        "args_digest": pending.args_digest,
+        "decision": pending.decision or None,
+        "sends": len(intent.sends),
+        "classification": intent.classification.value if intent.classification is not None else None,
+        "claimed_by": intent.claimed_by or None,
+        "probes": [one for one in shown if one["kind"] == "IntentProbed"],
+        "rules": [one for one in shown if one["kind"] in {"RuleApplied", "IntentDemoted"}],
+        "resolution": None
+        if closed is None
+        else {
+            "to": closed.to.value,
+            "rule": closed.rule,
+            "by": closed.by,
+            "why": closed.why,
+            "evidence": closed.evidence,
+            "value": body_of(closed.value, log, content=content),
+        },
+        "lsn": intent.last_lsn,
+        "records": shown,
+    }
+
+
+def _about(record: Record, log: Log, *, content: bool) -> dict[str, Any]:
+    body = hide(codec.plain(record), log, content=content)
+    rest = {k: v for k, v in body.items() if k not in {"step", "attempt", "ordinal", "terms", "args"}}
+    return {"lsn": record.lsn, "at": rfc3339(record.at), "kind": name_of(record.kind), "body": rest}
+
+
+def _seconds(us: int | None) -> float | None:
+    return None if us is None else us / 1_000_000
+
+
+def told(one: dict[str, Any]) -> str:
+    """What a record about an intent says, in a few words.
+
+    Arguments:
+        one: of the `records` of `intent_shape`.
+    """
+    body = one["body"]
+    match one["kind"]:
+        case "IntentPending":
+            return f"{body['tool']}: {body['summary']}"
+        case "IntentDispatched":
+            return f"send {body['send']}: from here on it may have been sent"
+        case "IntentCommitted" | "SendAnswered" | "LateOutcome":
+            return f"send {body['send']}: {_outcome(body['outcome'])}"
+        case "IntentClassified":
+            return f"after a crash: {WORDS.get(body['classification'], body['classification'])}"
+        case "IntentProbed":
+            return f"asked by {body['by']}: {body['answer']}" + (f", {body['evidence']}" if body["evidence"] else "")
+        case "IntentDemoted":
+            return f"judged as {body['to']} from here on: {body['rule']}"
+        case "RuleApplied":
+            return f"rule {body['rule']}: {body['result']}"
+        case "IntentResolved":
+            return f"{body['to']} by {body['by']} ({body['rule']}): {body['why']}"
+        case "IntentClaimed":
+            return f"{body['by']} is looking at it"
+        case "ReadDropped":
+            return f"given up: {body['why']}"
+        case _:
+            return ""
+
+
+def _outcome(outcome: dict[str, Any]) -> str:
+    error = outcome.get("error")
+    return f"{outcome['kind'].replace('_', ' ')}" + (f", {error['type']}: {error['message']}" if error else "")
+
+
+# ---- intents ---------------------------------------------------------------------------------------------------
+
+
+def heads_from(log: Log, run: str = "", *, live: bool = False) -> Iterator[Head]:
+    """All runs by id, from this one on.
+
+    Arguments:
+        log: the log.
+        run: the first id that is wanted, if it exists.
+        live: only those that have not ended.
+    """
+    first = log.store.head(run) if run else None
+    if first is not None:
+        yield first
+    after = run
+    while page := log.store.heads(after=after, live=live):
+        yield from page
+        after = page[-1].run
+
+
+@noun("intents")
+def intents() -> None:
+    """Every external effect: the intent, its sends, its outcome."""
+
+
+@command(intents, "ls", lists=True)
+@click.option("--run", "run", help="of this run only")
+@click.option("--open", "only_open", is_flag=True, help="only those dispatched without an outcome")
+def ls(session: Session, run: str | None, only_open: bool) -> None:
+    """List intents in the order in which they were begun."""
+    found: list[Any] = []
+    most = None if run else _A_PAGE
+    limit = session.limit or most
+    with session.reading() as log:
+        begin = session.after.partition("/")[0]
+        names = [reading.find_run(log.store, run)] if run else (head.run for head in heads_from(log, begin))
+        past = not session.after
+        for name in names:
+            view, _ = reading.read_run(log.store, name)
+            records = records_by_intent(log, name)
+            every = [i for line in view.branches.values() for i in line.intents()]
+            past = past or name > begin
+            for intent in sorted(every, key=lambda i: i.pending_lsn):
+                if past and (intent.open or not only_open):
+                    about = records.get(str(intent.id).removeprefix(f"{name}/"), [])
+                    found.append(intent_shape(view, intent, about, log, content=session.content))
+                past = past or str(intent.id) == session.after
+            if limit is not None and len(found) > limit:
+                break
+    shown, more = part_of(session, found, most=most)
+    columns = ("id", "class", "state", "sends", "began", "after a crash", "resolution", "summary")
+    session.out.show(
+        list(shown),
+        lambda: session.out.table(columns, (_row(session, one) for one in shown)),
+        truncated=more,
+        after=shown[-1]["id"] if more else None,
+    )
+
+
+def _row(session: Session, one: dict[str, Any]) -> tuple[str, ...]:
+    closed = one["resolution"]
+    began = session.out.when(_us(one["records"][0]["at"])) if one["records"] else ""
+    return (
+        one["id"],
+        one["effect_class"],
+        one["state"],
+        str(one["sends"]),
+        began,
+        WORDS.get(one["classification"] or "", ""),
+        f"{closed['to']} by {closed['by']}" if closed else "",
+        one["summary"],
+    )
+
+
+def _us(text: str) -> int:
+    from datetime import datetime
+
+    moment = datetime.fromisoformat(text)
+    return int(moment.timestamp()) * 1_000_000 + moment.microsecond
+
+
+@command(intents, "show")
+@click.argument("intent")
+def show(session: Session, intent: str) -> None:
+    """Show one intent: records, frozen terms, sends, classification, rules, probes, resolution."""
+    with session.reading() as log:
+        view, found = reading.intent_by_prefix(log.store, intent)
+        about = records_by_intent(log, view.run).get(str(found.id).removeprefix(f"{view.run}/"), [])
+        shape = intent_shape(view, found, about, log, content=session.content)
+    session.out.show(shape, lambda: print_intent(session, shape))
+
+
+def print_intent(session: Session, one: dict[str, Any]) -> None:
+    """Print an intent for people."""
+    out, terms = session.out, one["terms"]
+    out.line(one["summary"] or one["tool"], bold=True)
+    judged = "" if one["judged_as"] == one["effect_class"] else f", judged as {one['judged_as']}"
+    rows = [
+        ("intent", one["id"]),
+        ("state", f"{one['state']}, {one['sends']} sent" + (", open" if one["open"] else "")),
+        ("tool", f"{one['tool']} {one['version']}"),
+        ("class", f"{one['effect_class']}{judged} ({one['class_source']}): {MEANING[EffectClass[one['judged_as']]]}"),
+        ("request id", f"{one['request_id']}, generation {one['generation']}"),
+        ("terms", ", ".join(f"{name} {value}" for name, value in terms.items() if value is not None)),
+        ("args", args_text(one["args"])),
+        ("decision", one["decision"] or ""),
+        ("claimed by", one["claimed_by"] or ""),
+    ]
+    for name, value in rows:
+        if value:
+            out.line(f"{name:<12}{value}")
+    print_records(session, one)
+
+
+def print_records(session: Session, one: dict[str, Any]) -> None:
+    """Print what the log has about an intent, a line a record."""
+    rows = [(str(each["lsn"]), session.out.when(_us(each["at"])), each["kind"], told(each)) for each in one["records"]]
+    session.out.line()
+    session.out.table(("LSN", "time", "record", "says"), rows)
+
+
+def args_text(args: Json) -> str:
+    """Arguments for people: as JSON, or how large they are."""
+    if isinstance(args, dict) and args.get("hidden") is True:
+        return f"{args['bytes']} bytes (--content shows them)"
+    return json.dumps(args, ensure_ascii=False)

@@ -1,0 +1,235 @@
+"""The entry: which commands there are, where each lives, and what an error ends the process with.
+
+`poimen --help` must cost next to nothing, so a command's module is imported when the command is called. This
+module must never know what a command does; it keeps the invariant that every way out has an exit code of the table.
+
+Source: design api.md, "Command line".
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import click
+
+from poimen._typing import override
+from poimen.cli.session import global_options, later
+from poimen.kernel.errors import PoimenError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
+    "Run": {
+        "run": ("running", "run a workflow to its end in this process"),
+        "runs": ("runs", "what runs there are, where they stand; resume, cancel"),
+    },
+    "What must be decided": {
+        "inbox": ("inbox", "what waits for a person; show, probe, claim, resolve"),
+        "decisions": ("intents", "what agents decided and still owe; settle, reject"),
+        "intents": ("intents", "every effect and the records around it"),
+    },
+    "Look": {
+        "doctor": ("doctor", "which database, why each run does not move, what is owed"),
+        "log": ("log", "records as written; follow, check"),
+        "db": ("log", "the database; check, backup"),
+        "explain": ("doctor", "the long form of an error code"),
+    },
+    "Try": {
+        "demo": ("demo", "watch a process being killed, and what the log says then"),
+        "reproduce": ("demo", "the decision window: written before the wait, and after it"),
+        "bench": ("demo", "measure, with the machine's floor beside each figure"),
+        "completion": ("doctor", "a script that completes commands in a shell"),
+    },
+}
+"""Section → name → the module with an attribute of this name, and what the help says."""
+
+LATER: Final[dict[str, int]] = {
+    "lint": 3,
+    "metrics": 3,
+    "queues": 3,
+    "schedules": 3,
+    "steps": 3,
+    "usage": 3,
+    "worker": 3,
+    "workers": 3,
+    "branches": 4,
+    "episode": 4,
+    "verify": 4,
+}
+"""Names of the interface that a later part brings."""
+
+HOMES: Final = {name: home for section in COMMANDS.values() for name, (home, _) in section.items()}
+
+INTERRUPTED: Final = 130
+USAGE: Final = 2
+_ENDED_BADLY: Final = 1
+_EXITS: Final = {
+    "PO108": 5,  # Conflict
+    "PO104": 5,  # DecisionConflict
+    "PO106": 5,  # RunExists
+    "PO114": 5,  # Refused
+    "PO110": 3,  # NotFound
+    "PO111": 6,  # ConfigurationError
+    "PO112": 6,  # ReadOnly
+    "PO204": 8,  # CodeChanged
+    "PO310": 4,  # IndeterminateOutcome
+    "PO312": 9,  # BudgetReached
+    "PO313": 4,  # CrashLoop
+    "PO401": 6,  # Fenced
+    "PO402": 6,  # CommitUnknown
+    "PO403": 6,  # StorageFailed
+    "PO501": 7,  # Corrupt
+}
+_WAITING: Final = {"code": 8, "budget": 9}
+_ONE_LINE: Final = 6
+"""Errors with this exit are told on one line: nothing but the place is wrong."""
+
+
+def exit_code(error: PoimenError) -> int:
+    """What an error ends the process with.
+
+    Source: design api.md, "Exit".
+    """
+    if error.code == "PO330":
+        return _WAITING.get(str(getattr(error, "reason", "")), 4)
+    return _EXITS.get(error.code, USAGE if error.code.startswith("PO1") else _ENDED_BADLY)
+
+
+class Root(click.Group):
+    """All commands, each imported when it is called."""
+
+    @override
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names that work."""
+        return list(HOMES)
+
+    @override
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of this name."""
+        if cmd_name in LATER:
+            return later(cmd_name, LATER[cmd_name])
+        home = HOMES.get(cmd_name)
+        if home is None:
+            return None
+        found: click.Command = getattr(import_module(f"poimen.cli.{home}"), cmd_name)
+        return found
+
+    @override
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The sections, from the table: no command is imported."""
+        for title, section in COMMANDS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, says) for name, (_, says) in section.items()])
+        with formatter.section("Later"):
+            for part in sorted(set(LATER.values())):
+                names = [name for name, its in LATER.items() if its == part]
+                formatter.write_text(f"with part {part}: {' '.join(names)}")
+        with formatter.section("Exit"):
+            formatter.write_text(
+                "0 ok · 1 the run ended badly · 2 usage · 3 not found · 4 an operator must decide · 5 conflict · "
+                "6 database unreachable · 7 log damaged · 8 code differs · 9 budget reached · 130 interrupted"
+            )
+
+    @override
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; a reader that has seen enough ends it without a word."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+
+    @override
+    def main(self, args: Sequence[str] | None = None, *rest: Any, **extra: Any) -> NoReturn:
+        """Run one command and leave with its exit code."""
+        given = list(sys.argv[1:] if args is None else args)
+        extra["standalone_mode"] = False
+        extra["prog_name"] = "poimen"
+        try:
+            code = super().main(given, *rest, **extra)
+        except PoimenError as error:
+            _tell(given, error.code, error.message or type(error).title(), error.hint, str(error))
+            code = exit_code(error)
+        except click.ClickException as error:
+            _tell(given, "usage", error.format_message(), _look_there(error), _usage(error))
+            code = USAGE
+        except click.Abort as error:
+            interrupted = isinstance(error.__context__, KeyboardInterrupt)
+            sys.stderr.write("interrupted\n" if interrupted else "stopped: nothing was recorded\n")
+            code = INTERRUPTED if interrupted else USAGE
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+def _tell(given: list[str], code: str, title: str, hint: str, text: str) -> None:
+    """Say on stderr what went wrong, in the form that was asked for."""
+    from poimen.cli.output import as_json, clean
+
+    if "--json" in given or "--jsonl" in given:
+        sys.stderr.write(as_json({"error": {"code": code, "title": title, "hint": hint}}) + "\n")
+        return
+    if _EXITS.get(code) == _ONE_LINE:
+        text = f"{code} {title}" + (f" · {hint}" if hint else "")
+    sys.stderr.write(clean(text).rstrip() + "\n")
+
+
+def _usage(error: click.ClickException) -> str:
+    lines = [f"{_look_there(error)}"] if isinstance(error, click.UsageError) and error.ctx else []
+    return "\n".join([f"usage: {error.format_message()}", *(f"      go on: {line}" for line in lines)])
+
+
+def _look_there(error: click.ClickException) -> str:
+    ctx = error.ctx if isinstance(error, click.UsageError) else None
+    return f"{ctx.command_path} --help" if ctx is not None else "poimen --help"
+
+
+root = Root(
+    name="poimen",
+    help="A durable runtime for agents that act: was it sent? did it land? who decides?",
+    params=[
+        *global_options(lists=True, hidden=False),
+        click.Option(
+            ["--version"],
+            is_flag=True,
+            is_eager=True,
+            expose_value=False,
+            callback=lambda ctx, _param, value: _version(ctx) if value else None,
+            help="the version, and leave",
+        ),
+    ],
+    epilog="Ids accept a unique prefix. A bare noun lists. Agent text is shown only with --content.",
+)
+"""The command line itself, as click knows it."""
+
+
+def _version(ctx: click.Context) -> None:
+    from importlib.metadata import version
+
+    click.echo(f"poimen {version('poimen')}")
+    ctx.exit(0)
+
+
+def main() -> NoReturn:
+    """Run the command line of this process."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        root.main()
+    except SystemExit as leaving:
+        if leaving.code == INTERRUPTED:
+            _leave_now()
+        raise
+
+
+def _leave_now() -> None:
+    """Leave although the body of a tool still runs in a thread: an interrupted process is a dead one."""
+    others = [thread for thread in threading.enumerate() if thread is not threading.main_thread() and not thread.daemon]
+    if others:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(INTERRUPTED)
