@@ -11,12 +11,19 @@ import random
 import zlib
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import poimen
 from poimen import effects
 from poimen.declare.registry import Registry
 from poimen.declare.specs import spec_of
+from poimen.engine import desk
+from poimen.log.writer import Door
+from tests.engine.simulated import CutStore, Driven, SimulatedLoop, admit, drive
+
+if TYPE_CHECKING:
+    from poimen.engine.driving.driver import Driver
+    from poimen.log.api import Record
 
 Node = tuple[Any, ...]
 
@@ -38,12 +45,12 @@ class Cell:
     trace: list[tuple[bool, tuple[Any, ...]]] = field(default_factory=list)
     entered: list[tuple[str, int, str]] = field(default_factory=list)
     sends: dict[str, int] = field(default_factory=dict)
-    live: Any = None
+    new: Any = None
     program: int = 0
     patch: Any = None
 
     def saw(self, what: tuple[Any, ...]) -> None:
-        self.trace.append((self.live(), what))
+        self.trace.append((self.new(), what))
 
     @property
     def seen(self) -> list[tuple[Any, ...]]:
@@ -65,6 +72,8 @@ async def _answer(name: str, arg: int, *, sends: bool) -> int:
         identity = poimen.request_id()
         cell.entered.append((name, arg, identity))
         again = cell.sends[identity.partition(".")[0]] = cell.sends.get(identity.partition(".")[0], 0) + 1
+    if not sends and not isinstance(asyncio.get_running_loop(), SimulatedLoop):
+        return fate * 7919 % 1000  # part of a step's own code: it must not depend on chance
     for _ in range(cell.chance.randrange(6)):
         await asyncio.sleep(0)
     if cell.chance.randrange(4) == 0:
@@ -469,3 +478,101 @@ def registry() -> Registry:
 
 
 REGISTRY = registry()
+
+
+# ---- playing a program -------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Played:
+    """A run that has come to its end: its log, all that its code saw, and how much of that was replayed."""
+
+    how: str
+    store: CutStore
+    records: list[Record]
+    seen: list[tuple[Any, ...]]
+    replayed: int
+    details: str
+    result: Any = None
+
+    @property
+    def end(self) -> int:
+        """How many records lie before those that end the branch."""
+        return next((i for i, r in enumerate(self.records) if r.kind.startswith("branch.verifying")), len(self.records))
+
+    def cuts(self, after: int = 1) -> list[int]:
+        """Where a crash can have left the log: at the end of a commit, before the branch had ended."""
+        return sorted({after, *(at for at in self.store.commits if after <= at <= self.end)})
+
+
+class Watched:
+    """Tells what a driver hands over from the record that it found from what has come since."""
+
+    def __init__(self) -> None:
+        self.new = False
+
+    def __call__(self) -> bool:
+        return self.new
+
+    def by(self, driver: Driver) -> None:
+        self.kept = list(driver.script.queue)  # an id is one thing's as long as that thing lives
+        recorded, give = {id(due) for due in self.kept}, driver.hands._give
+
+        def watch(due: Any) -> None:
+            self.new = self.new or id(due) not in recorded
+            give(due)
+
+        driver.hands._give = watch  # type: ignore[method-assign]
+
+
+class Play:
+    """One program and its run, driven as often as it takes, with an operator who decides what nobody knows."""
+
+    def __init__(self, seed: int, nodes: list[Node] | None = None, **settings: Any) -> None:
+        self.run = f"run-{seed}"
+        made = Maker(seed).nodes if nodes is None else nodes
+        self.cell = CELLS[self.run] = Cell(seed=seed, nodes=made, chance=random.Random(seed), **settings)
+        self.seed = seed
+
+    def begin(self) -> CutStore:
+        store = CutStore()
+        admit(store, program, self.run, self.seed)
+        return store
+
+    async def go(self, store: CutStore) -> Played:
+        """Drive the run until it ends, or until only other code can move it."""
+        before: list[tuple[Any, ...]] = []
+        replayed = -1
+        while True:
+            cell = self.cell
+            cell.trace = []
+            cell.new = watched = Watched()
+            driven = await drive(store, self.run, REGISTRY, claimed=watched.by)
+            if replayed < 0:
+                replayed = sum(not new for new, _ in cell.trace)
+            assert cell.seen[: len(before)] == before, difference(before, cell.seen)
+            if driven.how != "waiting" or not self._decide(driven):
+                break
+            before = cell.seen
+        return Played(driven.how, store, driven.records, cell.seen, replayed, driven.details, driven.result)
+
+    def _decide(self, driven: Driven) -> bool:
+        """What an operator does about a branch that waits for one; False when it waits for something else."""
+        door = Door(driven.store)
+        if any(w.reason != "operator" for w in driven.waiting):
+            return False
+        for waiting in driven.waiting:
+            if waiting.detail.startswith("crash loop"):
+                desk.resume(driven.store, door, self.run, by="operator", why="tried again")
+                continue
+            to = self.cell.chance.choice(("landed", "not_landed", "abandoned"))
+            value = b"77" if to == "landed" else None
+            desk.resolve(driven.store, door, waiting.about, to, by="operator", why="looked", value=value)
+        return True
+
+
+def difference(one: list[tuple[Any, ...]], other: list[tuple[Any, ...]]) -> str:
+    """Where two traces part."""
+    at = next((i for i, (x, y) in enumerate(zip(one, other, strict=False)) if x != y), min(len(one), len(other)))
+    low = max(0, at - 4)
+    return f"at {at} of {len(one)} and {len(other)}:\n  {one[low : at + 4]}\n  {other[low : at + 4]}"

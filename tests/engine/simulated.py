@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from poimen import clock
@@ -200,20 +200,28 @@ class Driven:
     driver: Driver
     store: CutStore
     records: list[Record]
-    waiting: tuple[Any, ...] = ()
-    noise: list[str] = field(default_factory=list)
+    waiting: tuple[Any, ...]
+    result: Any
 
     @property
     def details(self) -> str:
         return "; ".join(f"{w.reason} {w.about}: {w.detail}" for w in self.waiting)
 
 
-async def drive(store: CutStore, run: str, registry: Registry, *, limit_s: float = 600.0) -> Driven:
+async def drive(
+    store: CutStore,
+    run: str,
+    registry: Registry,
+    *,
+    limit_s: float = 600.0,
+    claimed: Callable[[Driver], None] = lambda _driver: None,
+) -> Driven:
     """Drive a run with a worker of its own until it ends or rests; the view that it held is the fold of the log."""
     worker = Worker(store, TieredBlobs(store, None), registry, concurrency=8)
     worker.watch(everything=False)
     driver = worker.claim(run)
     assert driver is not None
+    claimed(driver)
     try:
         how = await asyncio.wait_for(asyncio.shield(driver.done), limit_s)
     except TimeoutError:
@@ -226,4 +234,4 @@ async def drive(store: CutStore, run: str, registry: Registry, *, limit_s: float
     if error is not None:
         raise error
     assert driver.view == folded(run, records), "the view that was held is not the fold of the log"
-    return Driven(how=how, driver=driver, store=store, records=records, waiting=driver.line.waiting)
+    return Driven(how=how, driver=driver, store=store, records=records, waiting=driver.line.waiting, result=driver.line.body)

@@ -11,8 +11,10 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+import apsw
+
 from poimen import clock
-from poimen.log.api import Batch, Blob, Committed, NewRecord
+from poimen.log.api import Batch, Blob, Committed, Lease, NewRecord
 from poimen.log.memory import Contents, MemoryStore
 from poimen.log.sqlite import SqliteStore
 
@@ -54,6 +56,41 @@ def landed(store: Store, *batches: Batch) -> list[Committed]:
 def admitted(store: Store, run: str = "r1", **other: Any) -> Committed:
     """Admit a run with one record."""
     return landed(store, batch(run, admits=True, **other))[0]
+
+
+def claimed(store: Store, run: str = "r1", worker: str = "w1", lease_s: float = 10) -> Lease:
+    lease = store.claim(run, worker=worker, lease_s=lease_s)
+    assert lease is not None
+    return lease
+
+
+def lsns(store: Store, run: str = "r1") -> list[int]:
+    return [each.lsn for each in store.read(run)]
+
+
+def filled(db: Path) -> None:
+    """Two runs of five records, one with a driver."""
+    store = SqliteStore(db)
+    admitted(store, blobs=(blob(b"body"),))
+    lease = store.claim("r1", worker="w1", lease_s=10)
+    assert lease is not None
+    landed(store, batch("r1", epoch=lease.epoch, n=3), batch("r2", admits=True, n=5), batch("r1", record("cancel")))
+    store.close()
+
+
+def edited(db: Path, *statements: str, values: tuple[Any, ...] = ()) -> None:
+    """Change a closed database behind its back."""
+    connection = apsw.Connection(str(db))
+    for statement in statements:
+        connection.execute(statement, values if "?" in statement else ()).fetchall()
+    connection.close()
+
+
+def damages(db: Path) -> list[tuple[str, int]]:
+    store = SqliteStore(db, read_only=True)
+    found = [(damage.run, damage.lsn) for damage in store.check()]
+    store.close()
+    return found
 
 
 class World:

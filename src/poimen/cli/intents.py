@@ -1,4 +1,4 @@
-"""`poimen intents` and `poimen decisions`: each effect with its records, each decision and whether it is owed.
+"""`poimen intents`: each external effect with its records, its frozen terms, and what became of it.
 
 The shapes that other commands show of an intent are made here. This module must never decide anything; it keeps the
 invariants that bodies are shown only with --content, and that a record is shown with its LSN and time.
@@ -13,12 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from poimen.cli.output import Json, one_line, rfc3339
-from poimen.cli.session import changing, command, noun, part_of
-from poimen.engine import desk, reading
+from poimen.cli.output import Json, rfc3339, us_of
+from poimen.cli.session import command, noun, part_of
+from poimen.engine import reading
 from poimen.kernel.effect_class import EffectClass
-from poimen.kernel.errors import Refused
-from poimen.kernel.fold import trunk
 from poimen.log import codec
 
 if TYPE_CHECKING:
@@ -26,7 +24,7 @@ if TYPE_CHECKING:
 
     from poimen.cli.session import Log, Session
     from poimen.kernel.intent import Payload
-    from poimen.kernel.views import DecisionView, IntentView, RunView
+    from poimen.kernel.views import IntentView, RunView
     from poimen.log.api import Head, Record
 
 MEANING: Final = {
@@ -293,7 +291,7 @@ def ls(session: Session, run: str | None, only_open: bool) -> None:
 
 def _row(session: Session, one: dict[str, Any]) -> tuple[str, ...]:
     closed = one["resolution"]
-    began = session.out.when(_us(one["records"][0]["at"])) if one["records"] else ""
+    began = session.out.when(us_of(one["records"][0]["at"])) if one["records"] else ""
     return (
         one["id"],
         one["effect_class"],
@@ -304,13 +302,6 @@ def _row(session: Session, one: dict[str, Any]) -> tuple[str, ...]:
         f"{closed['to']} by {closed['by']}" if closed else "",
         one["summary"],
     )
-
-
-def _us(text: str) -> int:
-    from datetime import datetime
-
-    moment = datetime.fromisoformat(text)
-    return int(moment.timestamp()) * 1_000_000 + moment.microsecond
 
 
 @command(intents, "show")
@@ -348,7 +339,7 @@ def print_intent(session: Session, one: dict[str, Any]) -> None:
 
 def print_records(session: Session, one: dict[str, Any]) -> None:
     """Print what the log has about an intent, a line a record."""
-    rows = [(str(each["lsn"]), session.out.when(_us(each["at"])), each["kind"], told(each)) for each in one["records"]]
+    rows = [(str(each["lsn"]), session.out.when(us_of(each["at"])), each["kind"], told(each)) for each in one["records"]]
     session.out.line()
     session.out.table(("LSN", "time", "record", "says"), rows)
 

@@ -85,6 +85,12 @@ def rfc3339(us: int) -> str:
     return (_EPOCH + timedelta(microseconds=us)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
+def us_of(text: str) -> int:
+    """The reverse of `rfc3339`."""
+    since = datetime.fromisoformat(text) - _EPOCH
+    return (since.days * 86_400 + since.seconds) * clock.US + since.microseconds
+
+
 def ago(us: int, now_us: int) -> str:
     """How long ago a time was, in the largest unit that fits: `3 min ago`."""
     seconds = (now_us - us) / clock.US

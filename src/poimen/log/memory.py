@@ -96,9 +96,7 @@ class MemoryStore:
         _refuse(batch, head, records)
         fresh = _chained(batch, head, len(contents.all))
         _refuse_repeated(batch, records, fresh)
-        for blob in batch.blobs:
-            if sha256(blob.body).hexdigest() != blob.digest:
-                raise NotStorable(f"a blob does not match its digest {blob.digest}", where=batch.run)
+        _refuse_unstorable(batch)
         contents.runs.setdefault(batch.run, []).extend(fresh)
         contents.all.extend(fresh)
         for blob in batch.blobs:
@@ -321,6 +319,16 @@ def _refuse_repeated(batch: Batch, records: Sequence[Record], fresh: Sequence[Re
         if record.record_id in ids:
             raise Conflict(f"run {batch.run}: record id {record.record_id} was appended before", lsn=len(records))
         ids.add(record.record_id)
+
+
+def _refuse_unstorable(batch: Batch) -> None:
+    for blob in batch.blobs:
+        if sha256(blob.body).hexdigest() != blob.digest:
+            raise NotStorable(f"a blob does not match its digest {blob.digest}", where=batch.run)
+    try:
+        "".join([batch.state or "", *(blob.media_type for blob in batch.blobs)]).encode()
+    except (UnicodeEncodeError, TypeError) as error:
+        raise NotStorable(f"a batch for run {batch.run} cannot be written: {error}", where=batch.run) from error
 
 
 def _derived(head: Head, records: Sequence[Record]) -> Head:

@@ -135,7 +135,7 @@ class SqliteStore:
 
     def commit(self, batches: Sequence[Batch]) -> list[Committed | PoimenError]:
         """Write the batches in one transaction and sync once; see `Store.commit`."""
-        handle = self._writing()
+        handle = self._handle or self._writing()
         answers: list[Committed | PoimenError] = []
         with handle.lock:
             with handle.transaction() as transaction:

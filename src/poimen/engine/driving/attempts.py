@@ -10,6 +10,7 @@ Source: design protocol.md, sections 1 and 5.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -73,7 +74,7 @@ class Attempts:
             step = self.driver.line.steps.get(call_key)
             if step is not None:
                 known.inherited = step.inherited(attempt)
-                known.handed = sorted(known.inherited, key=lambda n: known.inherited[n].last_lsn)
+                known.handed = sorted(known.inherited, key=lambda n: (not known.inherited[n].told_lsn, known.inherited[n].told_lsn, n))
                 if attempt <= len(step.attempts):
                     known.recorded = dict(step.attempts[attempt - 1].intents)
         return known
@@ -126,17 +127,22 @@ class Attempts:
     async def _body_ended(
         self, scope: AttemptScope, call: Call, *, value: Any = None, error: BaseException | None = None
     ) -> None:
-        """The code has ended; its effects must have ended too before the attempt has."""
-        if self._let_go(scope):
-            return
-        left = [effect.future for effect in scope.effects.values() if not effect.future.done()]
-        for future in left:
-            future.cancel()
-        if left:
-            await asyncio.wait(left)
-        if self._let_go(scope):
-            return
-        scope.dropped = True
+        """The code has ended; its effects must have ended too before the attempt has.
+
+        The end goes into the record when that is used up: whatever it holds was handed over before the end.
+        """
+        while not self._let_go(scope):
+            left = [effect.future for effect in scope.effects.values() if not effect.future.done()]
+            if not left:
+                scope.dropped = True
+                self.driver.when_live(lambda: self._end(scope, call, value, error))
+                return
+            for future in left:
+                future.cancel()
+            with contextlib.suppress(asyncio.CancelledError):  # the body is over: there is nothing more to stop
+                await asyncio.wait(left)
+
+    def _end(self, scope: AttemptScope, call: Call, value: Any, error: BaseException | None) -> None:
         if error is None:
             self._returned(call, scope.attempt, value)
         else:

@@ -33,7 +33,8 @@ class Decisions:
         digest = values.digest(body)
         in_workflow = scope is self._driver.workflow
         known = self._driver.line.decisions.get(decision_id)
-        if known is not None and known.value_digest != digest:
+        ahead = in_workflow and self._ahead(f"decide:{decision_id}")
+        if not ahead and known is not None and known.value_digest != digest:
             raise DecisionConflict(
                 f"decision {decision_id!r} was recorded with another value",
                 where=f"{self._driver.run} LSN {known.lsn}",
@@ -41,8 +42,8 @@ class Decisions:
                 hint="the recorded decision stands; use another id for another choice",
                 decision_id=decision_id,
             )
-        if in_workflow and self._claimed(f"decide:{decision_id}", "decide", digest, f"decide {decision_id!r}"):
-            return values.load(body)
+        if ahead or (in_workflow and known is None):
+            self._claim(f"decide:{decision_id}", "decide", digest, f"decide {decision_id!r}")
         if known is None:
             seq = self._take_seq() if in_workflow else -1
             event = DecisionRecorded(
@@ -66,9 +67,11 @@ class Decisions:
                 hint=f"poimen.decide({decision_id!r}, value) records it",
             )
         in_workflow = scope is self._driver.workflow
-        if in_workflow and self._claimed(f"settle:{decision_id}", "settle", "", f"settle {decision_id!r}"):
-            return
-        if self._driver.line.decisions[decision_id].owed:
+        ahead = in_workflow and self._ahead(f"settle:{decision_id}")
+        owed = self._driver.line.decisions[decision_id].owed
+        if ahead or (in_workflow and owed):
+            self._claim(f"settle:{decision_id}", "settle", "", f"settle {decision_id!r}")
+        if owed:
             seq = self._take_seq() if in_workflow else -1
             self._driver.outbox.send_now((DecisionSettled(id=decision_id, by="workflow", why="settle()", seq=seq),))
 
@@ -77,18 +80,29 @@ class Decisions:
         self._driver.workflow.seq += 1
         return seq
 
-    def _claimed(self, key: str, name: str, digest: str, what: str) -> bool:
-        """Whether the record has this call here; a call that it has elsewhere or not at all stops the run."""
-        if self._driver.live:
-            return False
+    def _ahead(self, key: str) -> bool:
+        """Whether the record has this call, and the code has not come to it before."""
+        return not self._driver.live and self._driver.script.ahead(key)
+
+    def _claim(self, key: str, name: str, digest: str, what: str) -> None:
+        """Take the recorded place of this call, or, where the record is used up, a new one behind the calls held.
+
+        A call that the record has elsewhere, or not at all, stops the run.
+        """
+        driver = self._driver
+        if driver.live:
+            return
+        if driver.ending.settling:
+            raise Suspended
         try:
-            recorded = self._driver.script.claim(key=key, name=name, digest=digest, what=what)
+            recorded = driver.script.claim(key=key, name=name, digest=digest, what=what)
         except Differs as differs:
-            self._driver.ending.differ(differs.recorded, differs.asked)
+            driver.ending.differ(differs.recorded, differs.asked)
             raise Suspended from differs
         if recorded:
-            self._driver.workflow.seq += 1
-        elif not self._driver.script.complete:
-            self._driver.ending.differ(self._driver.script.next_unclaimed(), what)
+            driver.workflow.seq += 1
+        elif driver.script.complete:
+            driver.steps.record_held()
+        else:
+            driver.ending.differ(driver.script.next_unclaimed(), what)
             raise Suspended
-        return recorded

@@ -16,6 +16,7 @@ from poimen import clock
 from poimen.engine.loop import BASE
 from poimen.kernel.errors import Conflict, Suspended, invariant
 from poimen.kernel.events import (
+    EVENTUAL,
     AttemptFailed,
     AttemptSucceeded,
     BranchEnded,
@@ -83,6 +84,7 @@ class Outbox:
 
     def put(self, event: Event) -> None:
         """Take a record that may wait; what it hands over may be acted upon at once."""
+        invariant(type(event) in EVENTUAL, "only a record whose loss changes nothing may wait", event=type(event).__name__)
         if self._closed:
             return
         at = clock.wall_us()

@@ -149,6 +149,10 @@ class Script:
         """Every recorded call has been claimed."""
         return self.claimed == len(self.calls)
 
+    def ahead(self, key: str) -> bool:
+        """Whether a call is recorded and has not been claimed yet."""
+        return self.by_key.get(key, -1) >= self.claimed
+
     def claim(self, *, key: str, name: str, digest: str, what: str) -> bool:
         """Claim a call; False when it is not in the record.
 

@@ -35,6 +35,7 @@ class Steps:
     def __init__(self, driver: Driver) -> None:
         self.driver = driver
         self.current: dict[str, int] = {}
+        self._unrecorded: dict[str, Call] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
     # ---- a call begins -----------------------------------------------------------------------------------------
@@ -44,7 +45,8 @@ class Steps:
         driver = self.driver
         future = scope.future(call)
         if driver.live:
-            self._start(scope, call)
+            self._record(call)
+            self._start(call)
             return future
         try:
             recorded = driver.script.claim(key=call.key, name=call.spec.name, digest=call.digest, what=call.what)
@@ -52,7 +54,8 @@ class Steps:
             driver.ending.differ(differs.recorded, differs.asked)
             return future
         if not recorded:
-            driver.when_live(lambda: self._start(scope, call))
+            self._unrecorded[call.key] = call
+            driver.when_live(lambda: self._start(call))
             return future
         scope.seq += 1
         step = driver.line.steps[call.key]
@@ -62,10 +65,16 @@ class Steps:
         driver.when_live(lambda: self._resume(call))
         return future
 
-    def _start(self, scope: WorkflowScope, call: Call) -> None:
+    def record_held(self) -> None:
+        """Give the calls that are held their places in the record, now that something behind them takes its own."""
+        held, self._unrecorded = self._unrecorded, {}
+        for call in held.values():
+            self._record(call)
+
+    def _record(self, call: Call) -> None:
         driver, spec = self.driver, call.spec
-        seq = scope.seq
-        scope.seq += 1
+        seq = driver.workflow.seq
+        driver.workflow.seq += 1
         driver.emit(
             AttemptStarted(
                 step=call.key,
@@ -78,6 +87,10 @@ class Steps:
                 args_digest=call.digest,
             )
         )
+
+    def _start(self, call: Call) -> None:
+        if self._unrecorded.pop(call.key, None) is not None:
+            self._record(call)
         self.launch(call, 1)
         if call.future.cancel_asked:
             self.cancel(call)

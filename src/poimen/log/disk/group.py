@@ -66,6 +66,10 @@ class Group:
         log_id: the log's id, which each chain starts from.
     """
 
+    __slots__ = (
+        "_before", "_blobs", "_handle", "_last_run", "_log_id", "_memory", "_rows", "_states", "ids", "placed", "places",
+    )  # fmt: skip
+
     def __init__(self, handle: Handle, memory: Memory, log_id: str) -> None:
         self._handle = handle
         self._memory = memory
@@ -113,12 +117,15 @@ class Group:
                 rows.append((number, lsn, new.branch, raw, new.kind, new.subject, new.body, new.at, epoch, prev))
                 ids.add((number, raw))
             blobs = _blobs(batch) if batch.blobs else []
-            if batch.state is not None:
-                batch.state.encode()
-                self._states[run] = batch.state
+            (batch.state or "").encode()
         except _MALFORMED as error:
             raise NotStorable(f"a record of run {run} cannot be written: {error}", where=run, run_id=run) from error
-        self._refuse_repeated(batch, rows, ids)
+        memory = self._memory
+        fresh = ids.isdisjoint(memory.ids) and ids.isdisjoint(memory.older_ids) and ids.isdisjoint(self.ids)
+        if not fresh or len(ids) < len(batch.records) or not rows:
+            raise _repeated(batch, before)
+        if batch.state is not None:
+            self._states[run] = batch.state
         self._before.setdefault(run, before)
         self.places[run] = (number, lsn, prev, current, outsider if epoch else lsn)
         self.ids |= ids
@@ -126,14 +133,6 @@ class Group:
         self._blobs += blobs
         self.placed.append(batch)
         return Committed(first=before + 1, last=lsn, hash=prev)
-
-    def _refuse_repeated(self, batch: Batch, rows: list[Row], ids: set[tuple[int, bytes]]) -> None:
-        if not rows:
-            raise NotStorable(f"a batch for run {batch.run} has no record", where=batch.run, run_id=batch.run)
-        memory = self._memory
-        fresh = ids.isdisjoint(memory.ids) and ids.isdisjoint(memory.older_ids) and ids.isdisjoint(self.ids)
-        if len(ids) < len(rows) or not fresh:
-            raise _conflict(batch, rows[0][1] - 1, "one of these record ids was appended before")
 
     def _admit(self, batch: Batch) -> Place:
         if not batch.admits:
@@ -174,8 +173,12 @@ class Group:
         Raises:
             InvariantViolated: when a head is not where it was remembered.
         """
-        handle, many = self._handle, self._handle.executemany
-        many(SQL["insert_record"], self._rows)
+        handle = self._handle
+        many = handle.executemany
+        if len(self._rows) == 1:
+            handle.execute(SQL["insert_record"], self._rows[0])
+        else:
+            many(SQL["insert_record"], self._rows)
         if self._blobs:
             many(SQL["insert_blob"], self._blobs)
         new: list[tuple[Any, ...]] = []
@@ -211,6 +214,12 @@ def _fenced(batch: Batch, current: int) -> Fenced:
         run_id=batch.run,
         epoch=current,
     )
+
+
+def _repeated(batch: Batch, lsn: int) -> Conflict | NotStorable:
+    if not batch.records:
+        return NotStorable(f"a batch for run {batch.run} has no record", where=batch.run, run_id=batch.run)
+    return _conflict(batch, lsn, "one of these record ids was appended before")
 
 
 def _conflict(batch: Batch, lsn: int, what: str) -> Conflict:

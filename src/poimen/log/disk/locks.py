@@ -36,6 +36,12 @@ _LONGEST_PAUSE_S: Final = 0.002
 _WORKER_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _KERNEL_LOCK: Final = re.compile(r"\b(?:FLOCK|POSIX)\b.*?(\d+) ([0-9a-f]+):([0-9a-f]+):(\d+) ")
 
+# Bound once: taking turns lies in the path of every commit.
+_flock: Final = fcntl.flock
+_ALONE_NOW: Final = fcntl.LOCK_EX | fcntl.LOCK_NB
+_SHARED_NOW: Final = fcntl.LOCK_SH | fcntl.LOCK_NB
+_FREE: Final = fcntl.LOCK_UN
+
 _open_here: weakref.WeakSet[LockFile] = weakref.WeakSet()
 _pause: Final = threading.Event()
 
@@ -58,15 +64,16 @@ class LockFile:
 
     def try_exclusive(self) -> bool:
         """Take it alone, now or not at all. A shared hold of ours is lost when this fails."""
-        return self._try(fcntl.LOCK_EX)
+        try:
+            _flock(self._fd, _ALONE_NOW)
+        except BlockingIOError:
+            return False
+        return True
 
     def try_shared(self) -> bool:
         """Take it beside others, now or not at all."""
-        return self._try(fcntl.LOCK_SH)
-
-    def _try(self, how: int) -> bool:
         try:
-            fcntl.flock(self._fd, how | fcntl.LOCK_NB)
+            _flock(self._fd, _SHARED_NOW)
         except BlockingIOError:
             return False
         return True
@@ -86,7 +93,7 @@ class LockFile:
     def unlock(self) -> None:
         """Let go of it."""
         if self._fd >= 0:
-            fcntl.flock(self._fd, fcntl.LOCK_UN)
+            _flock(self._fd, _FREE)
 
     def is_named(self) -> bool:
         """Whether the path still names the file that is held, and not a successor."""
@@ -139,13 +146,17 @@ class Turn:
         queued = self._next.try_exclusive()
         self._mine = queued and self._turn.try_exclusive()
         if not self._mine:
-            patience = Patience(TURN_PATIENCE_S)
-            while not self._mine and patience.pause():
-                queued = queued or self._next.try_exclusive()
-                self._mine = queued and self._turn.try_exclusive()
+            queued = self._wait(queued=queued)
         if queued:
             self._next.unlock()
         return self._mine
+
+    def _wait(self, *, queued: bool) -> bool:
+        patience = Patience(TURN_PATIENCE_S)
+        while not self._mine and patience.pause():
+            queued = queued or self._next.try_exclusive()
+            self._mine = queued and self._turn.try_exclusive()
+        return queued
 
     def give(self) -> None:
         """Let the next one have it."""
@@ -236,7 +247,7 @@ def _free(path: Path) -> bool:
     except OSError:
         return True
     try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        _flock(fd, _SHARED_NOW)
     except BlockingIOError:
         return False
     finally:

@@ -1,0 +1,409 @@
+"""`poimen runs` and `poimen decisions`: where each run stands and which command moves it; what is still owed.
+
+This module must never drive a run; it keeps the invariant that a run which has not ended is shown with the reason
+why it does not move and the command that moves it.
+
+Source: design api.md, "Command line"; mission.md, promise 8.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from poimen.cli.intents import body_of, heads_from, intent_shape, name_of, records_by_intent
+from poimen.cli.output import Json, one_line, rfc3339, us_of
+from poimen.cli.session import changing, command, noun, part_of
+from poimen.engine import desk, reading
+from poimen.kernel.branch import BranchState, WaitReason, moves_by_itself
+from poimen.kernel.branch import command as moving
+from poimen.kernel.errors import Conflict, NotFound
+from poimen.kernel.fold import trunk
+from poimen.log.api import TERMINAL_STATES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from poimen.cli.session import Log, Session
+    from poimen.kernel.intent import ErrorRecord
+    from poimen.kernel.views import AttemptView, DecisionView, RunView, StepView
+    from poimen.log.api import Head
+
+_A_PAGE: Final = 50
+_STATES: Final = [state.value for state in BranchState]
+
+# ---- shapes ----------------------------------------------------------------------------------------------------
+
+
+def is_driven(log: Log, head: Head | None) -> bool:
+    """Whether somebody alive drives the run."""
+    return head is not None and desk.driven(head, getattr(log.store, "path", None))
+
+
+def row_shape(session: Session, log: Log, head: Head) -> Any:
+    """A run as a row: what it is, where it stands, what moves it."""
+    ended = head.state in TERMINAL_STATES
+    view, _ = reading.read_run(log.store, head.run, upto=1 if ended else None)
+    admitted = view.admitted
+    stands = None if ended else reading.standing(view, head, driven=is_driven(log, head))
+    return {
+        "id": head.run,
+        "workflow": admitted.workflow if admitted else "",
+        "state": head.state,
+        "lsn": head.lsn,
+        "admitted_at": rfc3339(view.admitted_at),
+        "by": admitted.by if admitted else "",
+        "tags": dict(admitted.tags) if admitted else {},
+        "driven": is_driven(log, head),
+        "reason": stands.reason if stands else None,
+        "command": session.command(stands.command) if stands and stands.command else None,
+    }
+
+
+def run_shape(session: Session, log: Log, run: str) -> Any:
+    """A run whole: steps with all attempts, intents, decisions, why it does not move."""
+    content = session.content
+    view, _ = reading.read_run(log.store, run)
+    head = log.store.head(run)
+    line, admitted = trunk(view), view.admitted
+    stands = reading.standing(view, head, driven=is_driven(log, head))
+    records = records_by_intent(log, run)
+    every = sorted((i for b in view.branches.values() for i in b.intents()), key=lambda i: i.pending_lsn)
+    return {
+        "id": run,
+        "workflow": admitted.workflow if admitted else "",
+        "version": admitted.version if admitted else "",
+        "state": line.state.value,
+        "lsn": view.lsn,
+        "admitted_at": rfc3339(view.admitted_at),
+        "latest_at": rfc3339(view.latest_at),
+        "by": admitted.by if admitted else "",
+        "tags": dict(admitted.tags) if admitted else {},
+        "code": line.code or (admitted.code if admitted else ""),
+        "input": body_of(admitted.args if admitted else None, log, content=content),
+        "driven": is_driven(log, head),
+        "worker": head.worker if head and is_driven(log, head) else None,
+        "epoch": head.epoch if head else 0,
+        "reason": stands.reason,
+        "command": session.command(stands.command) if stands.command else None,
+        "waiting": [_waiting(session, run, w) for w in reading.holding(view)],
+        "cancel": {"by": line.cancel_by, "why": line.cancel_why, "lsn": line.cancel_lsn} if line.cancel_lsn else None,
+        "result": body_of(line.body.value if line.body else None, log, content=content),
+        "error": _error(line.body.error if line.body else None, content=content),
+        "unresolved": len(line.unresolved()),
+        "steps": [_step(step, log, content=content) for step in line.steps.values()],
+        "intents": [
+            intent_shape(view, i, records.get(str(i.id).removeprefix(f"{run}/"), []), log, content=content)
+            for i in every
+        ],
+        "decisions": [decision_shape(view, d, log, content=content) for d in line.decisions.values()],
+    }
+
+
+def _waiting(session: Session, run: str, waiting: Any) -> dict[str, Json]:
+    reason, matter = WaitReason(waiting.reason), reading.matter_of(waiting)
+    return {
+        "reason": waiting.reason,
+        "about": waiting.about,
+        "detail": waiting.detail,
+        "moves_by_itself": moves_by_itself(reason, matter) or None,
+        "command": session.command(moving(reason, run=run, about=waiting.about, matter=matter)) or None,
+    }
+
+
+def _error(error: ErrorRecord | None, *, content: bool) -> Any:
+    if error is None:
+        return None
+    return {"type": error.type, "message": error.message, **({"fields": dict(error.fields)} if content else {})}
+
+
+def _step(step: StepView, log: Log, *, content: bool) -> dict[str, Any]:
+    return {
+        "key": step.key,
+        "kind": step.kind,
+        "name": step.name,
+        "version": step.version,
+        "args": body_of(step.args, log, content=content),
+        "attempts": [_attempt(attempt, log, content=content) for attempt in step.attempts],
+    }
+
+
+def _attempt(attempt: AttemptView, log: Log, *, content: bool) -> dict[str, Any]:
+    return {
+        "no": attempt.no,
+        "state": attempt.state.name,
+        "started_lsn": attempt.started_lsn or None,
+        "started_at": rfc3339(attempt.started_at) if attempt.started_at else None,
+        "ended_lsn": attempt.ended_lsn or None,
+        "ended_at": rfc3339(attempt.ended_at) if attempt.ended_at else None,
+        "not_before": rfc3339(attempt.not_before) if attempt.not_before else None,
+        "error": _error(attempt.error, content=content),
+        "cause": attempt.cause or None,
+        "resumes": attempt.resumes,
+        "value": body_of(attempt.value, log, content=content),
+        "intents": [str(intent.id) for intent in attempt.intents.values()],
+    }
+
+
+def decision_shape(view: RunView, decision: DecisionView, log: Log, *, content: bool) -> Any:
+    """A decision as JSON; `settled` says how it was closed."""
+    return {
+        "id": f"{view.run}/{decision.id}",
+        "run_id": view.run,
+        "decision": decision.id,
+        "owed": decision.owed,
+        "settled": decision.settled or None,
+        "value": body_of(decision.value, log, content=content),
+        "step": decision.step or None,
+        "lsn": decision.lsn,
+        "at": rfc3339(decision.at),
+    }
+
+
+# ---- runs ------------------------------------------------------------------------------------------------------
+
+
+@noun("runs", later={"tail": 3, "signal": 3, "undo": 3, "retry": 4, "export": 4})
+def runs() -> None:
+    """Runs: where they stand, and what moves them."""
+
+
+@command(runs, "ls", lists=True)
+@click.option("--state", "states", multiple=True, type=click.Choice(_STATES, case_sensitive=False), help="repeatable")
+@click.option("--live", is_flag=True, help="only those that have not ended")
+@click.option("--tag", help="only those with this tag: NAME or NAME=VALUE")
+def ls(session: Session, states: tuple[str, ...], live: bool, tag: str | None) -> None:
+    """List runs by id."""
+    limit, found = session.limit or _A_PAGE, list[Any]()
+    wanted = {state.upper() for state in states}
+    with session.reading() as log:
+        for head in heads_from(log, session.after, live=live):
+            if head.run == session.after or (wanted and head.state not in wanted):
+                continue
+            row = row_shape(session, log, head)
+            if tag is None or _tagged(row["tags"], tag):
+                found.append(row)
+            if len(found) > limit:
+                break
+    shown, more = part_of(session, found, most=_A_PAGE)
+    rows = [
+        (r["id"], r["state"], r["workflow"], session.out.when(us_of(r["admitted_at"])), str(r["lsn"]), r["reason"] or "")
+        for r in shown
+    ]
+    session.out.show(
+        list(shown),
+        lambda: session.out.table(("run", "state", "workflow", "admitted", "LSN", "why it does not move"), rows),
+        truncated=more,
+        after=shown[-1]["id"] if more else None,
+    )
+
+
+def _tagged(tags: dict[str, str], wanted: str) -> bool:
+    name, sep, value = wanted.partition("=")
+    return name in tags and (not sep or tags[name] == value)
+
+
+@command(runs, "show")
+@click.argument("run")
+def show(session: Session, run: str) -> None:
+    """Show a run: steps with all attempts, intents, decisions, and the command that moves it."""
+    with session.reading() as log:
+        shape = run_shape(session, log, reading.find_run(log.store, run))
+    session.out.show(shape, lambda: _print_run(session, shape))
+
+
+def _print_run(session: Session, run: dict[str, Any]) -> None:
+    out = session.out
+    out.line(f"{run['id']}  {run['state']}", bold=True)
+    rows = [
+        ("workflow", f"{run['workflow']} {run['version']}".rstrip()),
+        ("admitted", f"{out.when(us_of(run['admitted_at']))} by {run['by']}"),
+        ("tags", ", ".join(f"{name}={value}" for name, value in run["tags"].items())),
+        ("LSN", str(run["lsn"])),
+        ("cancelled", f"by {run['cancel']['by']}: {run['cancel']['why']}" if run["cancel"] else ""),
+        ("error", f"{run['error']['type']}: {run['error']['message']}" if run["error"] else ""),
+        ("unresolved", str(run["unresolved"] or "")),
+        ("driven", f"by {run['worker']}" if run["driven"] else ""),
+        ("waits", run["reason"] or ""),
+        ("go on", run["command"] or ""),
+    ]
+    for name, value in rows:
+        if value:
+            out.line(f"{name:<12}{value}")
+    if session.content:
+        for name in ("input", "result"):
+            out.line(f"{name:<12}{run[name]}")
+    tries = [_try(session, step, attempt) for step in run["steps"] for attempt in step["attempts"]]
+    if tries:
+        out.line()
+        out.table(("step", "kind", "attempt", "state", "began", "LSN", "error"), tries)
+    if run["intents"]:
+        out.line()
+        effects = [(i["id"], i["effect_class"], i["state"], str(i["sends"]), i["summary"]) for i in run["intents"]]
+        out.table(("intent", "class", "state", "sends", "summary"), effects)
+    if run["decisions"]:
+        out.line()
+        out.table(("decision", "", "LSN", "decided"), (_decision_row(session, d) for d in run["decisions"]))
+
+
+def _try(session: Session, step: dict[str, Any], attempt: dict[str, Any]) -> tuple[str, ...]:
+    began = session.out.when(us_of(attempt["started_at"])) if attempt["started_at"] else ""
+    error = attempt["error"]
+    said = f"{error['type']}: {error['message']}" if error else attempt["cause"] or ""
+    span = "-".join(str(lsn) for lsn in (attempt["started_lsn"], attempt["ended_lsn"]) if lsn)
+    return (step["key"], step["kind"], str(attempt["no"]), attempt["state"], began, span, one_line(said))
+
+
+@command(runs, "cancel")
+@click.argument("run")
+@changing
+def cancel(session: Session, run: str, by: str | None, why: str | None) -> None:
+    """Ask a run to stop; nothing new is sent from then on. What may have happened stays in the inbox."""
+    why = session.why(why, what="cancel it")
+    with session.reading() as log:
+        view, _ = reading.read_run(log.store, reading.find_run(log.store, run))
+    line = trunk(view)
+    before = line.state.value == "CANCELLED" or bool(line.cancel_lsn)
+    if line.state.value in TERMINAL_STATES and not before:
+        raise Conflict(f"run {view.run} has ended: {line.state.value}", hint=f"poimen runs show {view.run}")
+    if not before:
+        session.confirm(f"cancel run {view.run}?")
+    if not before and not session.dry_run:
+        with session.writing() as log:
+            before = not desk.cancel(log.store, log.door, view.run, by=session.by(by), why=why)
+    _changed(session, view.run, before=before, did="asked to stop", was="it was asked to stop before")
+
+
+@command(runs, "resume")
+@click.argument("run")
+@changing
+def resume(session: Session, run: str, by: str | None, why: str | None) -> None:
+    """Let a waiting run be tried again as it is; whoever drives it next does so."""
+    why = session.why(why, what="resume it")
+    with session.reading() as log:
+        view, _ = reading.read_run(log.store, reading.find_run(log.store, run))
+    line = trunk(view)
+    if line.state.value != "WAITING":
+        raise desk.Refused(f"run {view.run} does not wait: it is {line.state.value}", hint=f"poimen runs show {view.run}")
+    before = line.resume_lsn == view.lsn
+    if not before and not session.dry_run:
+        with session.writing() as log:
+            desk.resume(log.store, log.door, view.run, by=session.by(by), why=why)
+    _changed(session, view.run, before=before, did="may go on", was="it was resumed before")
+
+
+def _changed(session: Session, run: str, *, before: bool, did: str, was: str) -> None:
+    """Tell what became of a change, and what moves the run now."""
+    with session.reading() as log:
+        row = row_shape(session, log, next(heads_from(log, run)))
+    data = {"run_id": run, "changed": not before and not session.dry_run, "dry_run": session.dry_run, **row}
+    said = was if before else f"would be {did}" if session.dry_run else did
+    session.out.show(data, lambda: session.out.line(f"run {run}: {said}"))
+    if row["command"] and not before:
+        session.out.say(f"it is {row['state']}, {row['reason']}\n      go on: {row['command']}")
+
+
+# ---- decisions -------------------------------------------------------------------------------------------------
+
+
+@noun("decisions")
+def decisions() -> None:
+    """What agents decided; those still owed come first."""
+
+
+@command(decisions, "ls", lists=True)
+@click.option("--run", "run", help="of this run only")
+@click.option("--owed", is_flag=True, help="only those not carried out and not closed")
+def decisions_ls(session: Session, run: str | None, owed: bool) -> None:
+    """List decisions, owed ones first, then by run."""
+    with session.reading() as log:
+        found = [
+            decision_shape(view, d, log, content=session.content)
+            for view, d in every_decision(log, run)
+            if d.owed or not owed
+        ]
+    found.sort(key=lambda d: (not d["owed"], d["run_id"], d["lsn"]))
+    ids = [d["id"] for d in found]
+    if session.after:
+        found = found[ids.index(session.after) + 1 :] if session.after in ids else found
+    shown, more = part_of(session, found, most=None)
+    session.out.show(
+        list(shown),
+        lambda: session.out.table(("decision", "", "LSN", "decided"), (_decision_row(session, d) for d in shown)),
+        truncated=more,
+        after=shown[-1]["id"] if more else None,
+    )
+
+
+def _decision_row(session: Session, one: dict[str, Any]) -> tuple[str, str, str, str]:
+    return one["id"], "owed" if one["owed"] else one["settled"], str(one["lsn"]), session.out.when(us_of(one["at"]))
+
+
+def every_decision(log: Log, run: str | None = None) -> Iterator[tuple[RunView, DecisionView]]:
+    """All decisions, of all runs or of one (its id, or a unique prefix)."""
+    names = [reading.find_run(log.store, run)] if run else (head.run for head in heads_from(log))
+    for name in names:
+        view, _ = reading.read_run(log.store, name)
+        for decision in trunk(view).decisions.values():
+            yield view, decision
+
+
+@command(decisions, "settle")
+@click.argument("decision")
+@changing
+def settle(session: Session, decision: str, by: str | None, why: str | None) -> None:
+    """Say that an owed decision was carried out. DECISION is RUN/ID, or the id where it is unique."""
+    _close(session, decision, by, why, rejected=False)
+
+
+@command(decisions, "reject")
+@click.argument("decision")
+@changing
+def reject(session: Session, decision: str, by: str | None, why: str | None) -> None:
+    """Say that an owed decision will not be carried out. DECISION is RUN/ID, or the id where it is unique."""
+    _close(session, decision, by, why, rejected=True)
+
+
+def _close(session: Session, text: str, by: str | None, why: str | None, *, rejected: bool) -> None:
+    why = session.why(why, what="close it")
+    with session.reading() as log:
+        view, known = _decision(log, text)
+    if not known.owed and rejected is not (known.settled == "rejected"):
+        raise Conflict(
+            f"decision {view.run}/{known.id} is closed otherwise: {known.settled}",
+            where=f"{view.run} LSN {known.lsn}",
+            hint=f"poimen decisions ls --run {view.run}",
+        )
+    if known.owed and not session.dry_run:
+        session.confirm(f"{'reject' if rejected else 'settle'} {view.run}/{known.id}?")
+        with session.writing() as log:
+            desk.close_decision(log.store, log.door, view.run, known.id, by=session.by(by), why=why, rejected=rejected)
+    word = "rejected" if rejected else "settled"
+    said = f"was {known.settled} before" if not known.owed else f"would be {word}" if session.dry_run else word
+    data = {
+        "id": f"{view.run}/{known.id}",
+        "changed": known.owed and not session.dry_run,
+        "dry_run": session.dry_run,
+        "settled": known.settled or word,
+    }
+    session.out.show(data, lambda: session.out.line(f"decision {view.run}/{known.id}: {said}"))
+
+
+def _decision(log: Log, text: str) -> tuple[RunView, DecisionView]:
+    """The one decision that is meant: `RUN/ID`, or an id or its beginning."""
+    run, sep, rest = text.partition("/")
+    of = run if sep and any(True for _ in log.store.heads(prefix=run, limit=1)) else None
+    wanted = rest if of else text
+    every = list(every_decision(log, of))
+    for found in (
+        [pair for pair in every if pair[1].id == wanted],
+        [pair for pair in every if pair[1].id == wanted and pair[1].owed],
+        [pair for pair in every if pair[1].id.startswith(wanted)],
+    ):
+        if len(found) == 1:
+            return found[0]
+    several = [f"{view.run}/{d.id}" for view, d in every if d.id.startswith(wanted)]
+    if several:
+        raise NotFound(f"{text!r} may be several decisions: {', '.join(several[:6])}", hint="give one of them")
+    raise NotFound(f"there is no decision {text!r}", hint="poimen decisions ls")

@@ -1,0 +1,211 @@
+"""The fold refuses records that break an invariant, and says what records say and nothing more."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from poimen.kernel.attempt import AttemptState
+from poimen.kernel.errors import IllegalTransition, InvariantViolated
+from poimen.kernel.events import (
+    AttemptCancelled,
+    AttemptFailed,
+    AttemptIndeterminate,
+    AttemptStarted,
+    AttemptSucceeded,
+    BranchEnded,
+    BranchStarted,
+    BranchVerifying,
+    CancelRequested,
+    DecisionRecorded,
+    DecisionSettled,
+    RunAdmitted,
+)
+from poimen.kernel.fold import fold, trunk
+from poimen.kernel.intent import (
+    IntentCommitted,
+    IntentDispatched,
+    IntentResolved,
+    IntentState,
+    LateOutcome,
+    NotSentOutcome,
+    Resolution,
+    Returned,
+)
+from tests.kernel.test_plan import ERROR, PENDING, REJECTED, RETURNED
+
+if TYPE_CHECKING:
+    from poimen.kernel.events import Event
+    from poimen.kernel.views import RunView
+
+ADMITTED = RunAdmitted(workflow="w", version="", code="", args=b"{}", args_digest="", nonce="n", by="me")
+STARTED = BranchStarted(epoch=1, worker="w", code="")
+
+
+def step(key: str = "pay#0", attempt: int = 1, kind: str = "tool") -> AttemptStarted:
+    return AttemptStarted(
+        step=key, attempt=attempt, seq=0, kind=kind, name="pay", version="", args=b"{}", args_digest="d"  # type: ignore[arg-type]
+    )
+
+
+def pending(attempt: int = 1, ordinal: int = 0, request: str = "r", digest: str = "d") -> Event:
+    return replace(PENDING, attempt=attempt, ordinal=ordinal, request_id=request, args_digest=digest)
+
+
+def dispatched(send: int = 1, attempt: int = 1, ordinal: int = 0) -> Event:
+    return IntentDispatched(step="pay#0", attempt=attempt, ordinal=ordinal, send=send)
+
+
+def committed(send: int = 1, outcome: Returned | NotSentOutcome = RETURNED, attempt: int = 1, ordinal: int = 0) -> Event:
+    return IntentCommitted(step="pay#0", attempt=attempt, ordinal=ordinal, send=send, outcome=outcome)
+
+
+def resolved(to: Resolution, attempt: int = 1, ordinal: int = 0) -> Event:
+    value = b'"found"' if to is Resolution.LANDED else None
+    return IntentResolved(
+        step="pay#0", attempt=attempt, ordinal=ordinal, to=to, rule="operator", by="me", why="saw it", value=value
+    )
+
+
+def seen(*events: Event, outsiders: frozenset[int] = frozenset()) -> RunView:
+    """Fold events as the records 1..n, all by the driver but those named."""
+    return fold("r", [(n, n * 10, "main", e, 0 if n in outsiders else 1) for n, e in enumerate(events, 1)])
+
+
+def test_lsns_have_no_gap() -> None:
+    with pytest.raises(InvariantViolated):
+        fold("r", [(1, 0, "main", ADMITTED, 0), (3, 0, "main", STARTED, 1)])
+
+
+def test_a_run_begins_with_its_admission_and_has_one() -> None:
+    with pytest.raises(InvariantViolated):
+        fold("r", [(1, 0, "main", STARTED, 1)])
+    with pytest.raises(InvariantViolated):
+        seen(ADMITTED, ADMITTED)
+
+
+def test_the_three_records_move_the_intent() -> None:
+    states = []
+    events = [ADMITTED, STARTED, step(), pending(), dispatched(), committed()]
+    for n in range(4, 7):
+        states.append(seen(*events[:n]).branches["main"].steps["pay#0"].last.intents[0].state)
+    assert states == [IntentState.PENDING, IntentState.DISPATCHED, IntentState.COMMITTED]
+
+
+def test_there_is_one_outcome_and_nothing_is_sent_after_it() -> None:
+    closed = (ADMITTED, STARTED, step(), pending(), dispatched(), committed())
+    with pytest.raises(InvariantViolated):
+        seen(*closed, committed())
+    with pytest.raises(InvariantViolated):
+        seen(*closed, dispatched(send=2))
+
+
+def test_sends_are_numbered_without_a_gap() -> None:
+    with pytest.raises(InvariantViolated):
+        seen(ADMITTED, STARTED, step(), pending(), dispatched(send=2))
+
+
+def test_one_request_id_is_one_args_digest_from_its_first_dispatched() -> None:
+    first = (ADMITTED, STARTED, step(), pending())
+    failed = AttemptFailed(step="pay#0", attempt=1, error=ERROR, retry_at=1)
+    again = (step(attempt=2), pending(attempt=2, digest="other"))
+    seen(*first, failed, *again)  # never sent: a Pending binds nothing
+    with pytest.raises(InvariantViolated):
+        seen(*first, dispatched(), committed(outcome=NotSentOutcome(error=ERROR)), failed, *again)
+
+
+def test_nothing_leaves_a_terminal_state() -> None:
+    over = (ADMITTED, STARTED, step(), AttemptSucceeded(step="pay#0", attempt=1, value=b"1"))
+    with pytest.raises(IllegalTransition):
+        seen(*over, AttemptFailed(step="pay#0", attempt=1, error=ERROR))
+    ended = (*over, BranchVerifying(value=b"1", error=None), BranchEnded(state="SUCCEEDED", cause=""))
+    with pytest.raises(IllegalTransition):
+        seen(*ended, BranchEnded(state="FAILED", cause=""))
+
+
+def test_an_attempt_with_an_open_dispatched_is_never_cancelled() -> None:
+    open_effect = (ADMITTED, STARTED, step(), pending(), dispatched())
+    with pytest.raises(InvariantViolated):
+        seen(*open_effect, AttemptCancelled(step="pay#0", attempt=1, why="x"))
+    unknown = AttemptIndeterminate(step="pay#0", attempt=1, cause="cancel", unknown=(0,))
+    view = seen(*open_effect, unknown)
+    assert trunk(view).steps["pay#0"].last.state is AttemptState.INDETERMINATE
+    assert [str(i.id) for i in trunk(view).unresolved()] == ["r/main/pay#0/1/0"]
+
+
+def test_a_late_outcome_resolves_an_open_intent_and_only_that() -> None:
+    late = LateOutcome(step="pay#0", attempt=1, ordinal=0, send=1, epoch=1, outcome=RETURNED)
+    view = seen(ADMITTED, STARTED, step(), pending(), dispatched(), late, outsiders=frozenset({6}))
+    intent = trunk(view).steps["pay#0"].last.intents[0]
+    assert intent.landed
+    assert intent.value == b"1"
+    assert intent.resolution is not None
+    assert intent.resolution.by == "late"
+    closed = seen(ADMITTED, STARTED, step(), pending(), dispatched(), resolved(Resolution.NOT_LANDED), late)
+    kept = trunk(closed).steps["pay#0"].last.intents[0]
+    assert not kept.landed
+    assert kept.late == [RETURNED]
+
+
+def flow(*effects: Event) -> RunView:
+    """A step whose first attempt made these effects and failed, and whose second one begins."""
+    failed = AttemptFailed(step="pay#0", attempt=1, error=ERROR, retry_at=1)
+    return seen(ADMITTED, STARTED, step(kind="step"), *effects, failed, step(attempt=2, kind="step"))
+
+
+def effect(ordinal: int, outcome: Returned | NotSentOutcome | None) -> tuple[Event, ...]:
+    ids = pending(ordinal=ordinal, request=f"r{ordinal}")
+    if outcome is None:
+        return (ids,)
+    return (ids, dispatched(ordinal=ordinal), committed(ordinal=ordinal, outcome=outcome))
+
+
+def test_a_new_attempt_inherits_up_to_the_last_effect_that_returned() -> None:
+    nothing = NotSentOutcome(error=ERROR)
+    view = flow(*effect(0, RETURNED), *effect(1, nothing), *effect(2, RETURNED), *effect(3, nothing), *effect(4, None))
+    inherited = trunk(view).steps["pay#0"].inherited(2)
+    assert sorted(inherited) == [0, 1, 2]
+    assert inherited[1].outcome == nothing
+
+
+def test_what_did_nothing_binds_nothing() -> None:
+    assert trunk(flow(*effect(0, NotSentOutcome(error=ERROR)))).steps["pay#0"].inherited(2) == {}
+    rejected = (pending(), dispatched(), IntentCommitted(step="pay#0", attempt=1, ordinal=0, send=1, outcome=REJECTED))
+    assert trunk(flow(*rejected)).steps["pay#0"].inherited(2) == {}
+
+
+@pytest.mark.parametrize(
+    ("to", "inherited"), [(Resolution.LANDED, [0]), (Resolution.ABANDONED, [0]), (Resolution.NOT_LANDED, [])]
+)
+def test_after_a_resolution_landed_is_replayed_not_landed_is_sent_anew(to: Resolution, inherited: list[int]) -> None:
+    unknown = AttemptIndeterminate(step="pay#0", attempt=1, cause="left_unresolved", unknown=(0,))
+    view = seen(ADMITTED, STARTED, step(), pending(), dispatched(), unknown, resolved(to), step(attempt=2))
+    assert sorted(trunk(view).steps["pay#0"].inherited(2)) == inherited
+
+
+def test_a_decision_is_owed_until_it_is_settled_or_carried_out() -> None:
+    decided = DecisionRecorded(id="d", value=b"1", value_digest="x", step="", attempt=0, seq=0)
+    assert trunk(seen(ADMITTED, STARTED, decided)).decisions["d"].owed
+    settled = DecisionSettled(id="d", by="me", why="")
+    assert not trunk(seen(ADMITTED, STARTED, decided, settled)).decisions["d"].owed
+    carried = replace(PENDING, attempt=1, ordinal=0, decision="d")
+    view = seen(ADMITTED, STARTED, decided, step(), carried, dispatched(), committed())
+    assert trunk(view).decisions["d"].settled == "carried out"
+    nothing = seen(
+        ADMITTED, STARTED, decided, step(), carried, dispatched(), committed(outcome=NotSentOutcome(error=ERROR))
+    )
+    assert trunk(nothing).decisions["d"].owed, "an effect that was not sent carries nothing out"
+
+
+def test_outsiders_are_told_apart_and_the_first_cancel_counts() -> None:
+    view = seen(
+        ADMITTED,
+        STARTED,
+        CancelRequested(by="a", why="first"),
+        CancelRequested(by="b", why="second"),
+        outsiders=frozenset({1, 3, 4}),
+    )
+    assert view.outsider_lsn == 4
+    assert (trunk(view).cancel_lsn, trunk(view).cancel_by) == (3, "a")
