@@ -45,12 +45,13 @@ class Cell:
     trace: list[tuple[bool, tuple[Any, ...]]] = field(default_factory=list)
     entered: list[tuple[str, int, str]] = field(default_factory=list)
     sends: dict[str, int] = field(default_factory=dict)
-    new: Any = None
+    watched: Any = None
     program: int = 0
     patch: Any = None
 
     def saw(self, what: tuple[Any, ...]) -> None:
-        self.trace.append((self.new(), what))
+        if not self.watched.driver.dropped:  # code that is being dropped runs on without a run behind it
+            self.trace.append((self.watched.new, what))
 
     @property
     def seen(self) -> list[tuple[Any, ...]]:
@@ -510,11 +511,10 @@ class Watched:
 
     def __init__(self) -> None:
         self.new = False
-
-    def __call__(self) -> bool:
-        return self.new
+        self.driver: Any = None
 
     def by(self, driver: Driver) -> None:
+        self.driver = driver
         self.kept = list(driver.script.queue)  # an id is one thing's as long as that thing lives
         recorded, give = {id(due) for due in self.kept}, driver.hands._give
 
@@ -546,7 +546,7 @@ class Play:
         while True:
             cell = self.cell
             cell.trace = []
-            cell.new = watched = Watched()
+            cell.watched = watched = Watched()
             driven = await drive(store, self.run, REGISTRY, claimed=watched.by)
             if replayed < 0:
                 replayed = sum(not new for new, _ in cell.trace)

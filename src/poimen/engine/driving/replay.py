@@ -34,9 +34,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from poimen.kernel.events import Event
+    from poimen.kernel.intent import Payload
     from poimen.kernel.views import BranchView
 
 Kind: TypeAlias = Literal["told", "parked", "effect", "timer", "cancel", "start"]
+
+
+SHOWN = 200
+"""How many characters of a call's arguments are shown to people."""
 
 
 @dataclass(slots=True)
@@ -129,7 +134,7 @@ class Script:
     def _call(self, event: Event) -> None:
         match event:
             case AttemptStarted() | StepComputed() if event.seq == len(self.calls) and event.step not in self.by_key:
-                what = f"{event.kind} {event.name} as {event.step}"
+                what = described(event.name, event.step, event.args)
                 self._add(RecordedCall(key=event.step, name=event.name, digest=event.args_digest, what=what))
             case DecisionRecorded() if event.seq == len(self.calls):
                 key = f"decide:{event.id}"
@@ -178,7 +183,7 @@ class Script:
         if expected.name != name:
             raise Differs(expected.what, what)
         if expected.digest != digest:
-            raise Differs(f"{expected.what} with arguments {expected.digest[:12]}", f"{what} with {digest[:12]}")
+            raise Differs(expected.what, what)
         self.claimed += 1
         return True
 
@@ -191,6 +196,12 @@ def _of_a_tool(line: BranchView, event: Event) -> bool:
     """Whether it tells of the effect of a tool that is its own step: the end of the attempt tells the code."""
     telling = isinstance(event, IntentCommitted | IntentResolved | ReadDropped | RuleApplied)
     return telling and line.steps[event.step].kind != "step"
+
+
+def described(name: str, key: str, args: Payload) -> str:
+    """A call in words: `charge{"cents":4200} as charge#0`; long arguments are cut."""
+    text = args.decode(errors="replace") if isinstance(args, bytes) else f"<{args.size} bytes>"
+    return f"{name}{text if len(text) <= SHOWN else text[:SHOWN] + '…'} as {key}"
 
 
 def _wanted(line: BranchView, due: HandOver) -> bool:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from poimen._typing import override
 from poimen.declare.calling import CALLER, Current
+from poimen.engine.driving.replay import described
 from poimen.kernel.errors import DuplicateKey, NotSent, Suspended, UnguardedEffect, WouldBlock
 from poimen.kernel.ids import StepKey, explicit_key, step_key
 
@@ -74,9 +75,7 @@ class Call:
     @property
     def what(self) -> str:
         """The call in words."""
-        args = self.packed.decode(errors="replace")
-        short = args if len(args) <= 200 else args[:200] + "…"  # noqa: PLR2004 (a line for people)
-        return f"{self.spec.kind} {self.spec.name} as {self.key} with {short}"
+        return described(self.spec.name, self.key, self.packed)
 
 
 class Scope:
