@@ -130,7 +130,7 @@ def announce(smtp_host: str, smtp_port: int, to: str, subject: str, body: str) -
         server.send_message(mail)
 
 
-@poimen.workflow(timeout=timedelta(hours=48))
+@poimen.workflow
 async def release(  # noqa: PLR0917 (a call by hand names what it gives)
     repo: str, remote: str, registry: str, smtp_host: str, smtp_port: int, to: str
 ) -> str:

@@ -62,6 +62,8 @@ PARTS: Final[dict[str, int]] = {
     "Run.retry": 4,
     "Verifier.__call__": 4,
     "context": 4,
+    "testing.load_episode": 4,
+    "testing.verifier_ctx": 4,
     "workflow(verifiers=)": 4,
 }
 """Name → the part that brings its machinery."""

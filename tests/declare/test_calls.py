@@ -139,9 +139,12 @@ def test_what_cannot_be_stored_is_refused_before_anything_happens(caller: Record
     assert caller.calls == []
 
 
-def test_without_a_run_what_cannot_be_stored_is_still_named_first() -> None:
+@pytest.mark.parametrize(
+    "face", [samples.charge, samples.charge.aio, samples.charge.sync], ids=["plain", "aio", "sync"]
+)
+def test_without_a_run_what_cannot_be_stored_is_still_named_first(face: Any) -> None:
     with pytest.raises(poimen.NotStorable, match="order"):
-        samples.charge.sync(3)  # type: ignore[arg-type]
+        face(3)
 
 
 @pytest.mark.parametrize(

@@ -223,6 +223,40 @@ def test_an_integer_of_any_size(number: int) -> None:
         assert load(dump(value, annotation), annotation) == value
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        "\ud83d",
+        "\\ud83d and \ud83d",
+        "\\\\\ude00",
+        ["\ud83d\ude00", "\U0001f600"],
+        {"\ud83d": "\udfff", "a": 1},
+        {"$escaped": ["str", "x"]},
+        {"$escaped": ["int", "ff"], "b": 1},
+        {"$escaped": ["pairs", []]},
+        {"$escaped": ["dict", {"$escaped": ["dict", {}]}]},
+        {"$blob": {"digest": "x"}},
+        {"$blob": 1, "$escaped": 2, "z": "\ud83d"},
+        {"$type": "date", "value": "2024-01-01"},
+        {"$type": "object", "value": {"$type": "object"}},
+        {"$type": "pairs", "value": [[1, 2]], "more": -1},
+    ],
+    ids=ascii,
+)
+def test_what_looks_like_an_escape_comes_back(value: object) -> None:
+    for held, annotation in [(value, Any), ([value], list[Any]), (value, date | Any)]:
+        body = dump(held, annotation)
+        assert same(load(body, annotation), held)
+        assert dump(load(body, annotation), annotation) == body
+        # The log tells references to blobs from values by their first bytes.
+        assert not body.startswith(b'{"$blob":')
+        body.decode("utf-8")
+    if isinstance(value, dict):
+        body = dump(value, dict[str, Any])
+        assert same(load(body, dict[str, Any]), value)
+        assert not body.startswith(b'{"$blob":')
+
+
 @given(st.permutations([(f"k{n}", n) for n in range(6)]))
 def test_the_order_of_keys_changes_nothing(pairs: list[tuple[str, int]]) -> None:
     assert dump(dict(pairs)) == dump(dict(sorted(pairs)))

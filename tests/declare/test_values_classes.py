@@ -67,6 +67,14 @@ class Rounded:
         self.total = self.cents + 1
 
 
+@dataclass(frozen=True)
+class Grown:
+    n: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "n", self.n + 1)
+
+
 @attrs.define
 class Parcel:
     weight: float
@@ -168,6 +176,7 @@ CASES: list[tuple[Any, st.SearchStrategy[Any]]] = [
     (Node, st.builds(Node, value=st.text() | st.none())),
     (Dated, st.builds(Dated, value=st.dates(), children=st.lists(st.builds(Node, value=st.dates())))),
     (Rounded, st.builds(Rounded, cents=st.integers())),
+    (Grown, st.builds(Grown, n=st.integers())),
     (Parcel, st.builds(Parcel, weight=st.just(1.5), key=st.text(), tags=st.lists(st.text()))),
     (
         Row,

@@ -18,8 +18,10 @@ from poimen import effects
 from poimen.declare.registry import Registry
 from poimen.declare.specs import spec_of
 from poimen.engine import desk
+from poimen.kernel.fold import trunk
+from poimen.log.api import TERMINAL_STATES
 from poimen.log.writer import Door
-from tests.engine.simulated import CutStore, Driven, SimulatedLoop, admit, drive
+from tests.engine.simulated import CutStore, Driven, SimulatedLoop, admit, drive, folded
 
 if TYPE_CHECKING:
     from poimen.engine.driving.driver import Driver
@@ -161,7 +163,7 @@ async def _body(node: int, h: int) -> int:
 PLAIN = ("call",) * 4 + ("sleep0", "branch", "try", "seq")
 CALM = ("gather", "gatherx", "nest", "ggg", "queue", "seq", "lock")
 """Kinds that cancel nothing and wait for no time: what a step that is tried again is made of."""
-WILD = ("wait", "asc", "tg", "timeout", "wait_for", "shield", "sleep", "decide")
+WILD = ("wait", "asc", "tg", "timeout", "wait_for", "shield", "sleep", "decide", "finally", "stray", "agen", "event", "brief")
 FAILURES = (poimen.Rejected, poimen.NotSent, poimen.StepError, ValueError, TimeoutError, ConnectionError)
 
 
@@ -193,8 +195,10 @@ class Maker:
                 return (kind, chance.random() * 0.002)
             case "branch":
                 return (kind, inner(2))
-            case "try" | "shield":
+            case "try" | "shield" | "finally" | "stray" | "event":
                 return (kind, inner(1))
+            case "brief":
+                return (kind, chance.choice(["look", "chat"]), chance.random() * 0.003)
             case "timeout" | "wait_for":
                 return (kind, chance.random() * 0.003, inner(1))
             case "nest":
@@ -228,6 +232,7 @@ class State:
         self.h = h
         self.traced = traced
         self.lock = asyncio.Semaphore(2)
+        self.strays: list[asyncio.Task[int]] = []
 
     def see(self, *what: Any) -> None:
         if self.traced:
@@ -324,14 +329,14 @@ async def _wait(node: Node, state: State, see: Any) -> int:
     waiting = {asyncio.create_task(execute(one, state), name=str(i)) for i, one in enumerate(node[2])}
     for _ in range(node[1]):
         done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-        see("done", tuple(sorted((t.get_name(), t.exception() is None) for t in done)))
+        see("done", tuple((t.get_name(), t.exception() is None) for t in done))  # in the order of the set
         if not waiting:
             break
-    for one in sorted(waiting, key=lambda t: t.get_name()):
+    for one in waiting:
         one.cancel()
     if waiting:
-        await asyncio.wait(waiting)
-        see("cancelled", tuple(sorted((t.get_name(), t.cancelled()) for t in waiting)))
+        ended, _ = await asyncio.wait(waiting)
+        see("cancelled", tuple((t.get_name(), t.cancelled()) for t in ended))
     for one in waiting:
         one.cancelled() or one.exception()
     return 2
@@ -437,7 +442,67 @@ async def _decide(node: Node, state: State, see: Any) -> int:
     return int(value)
 
 
+async def _finally(node: Node, state: State, see: Any) -> int:
+    try:
+        return await execute(node[1][0], state)
+    finally:
+        await _quiet(("call", "look"), state)  # an effect on the way out, also of a cancellation
+        see("cleaned up")
+
+
+async def _stray(node: Node, state: State, see: Any) -> int:
+    task = asyncio.create_task(execute(node[1][0], state))
+    task.add_done_callback(lambda t: t.cancelled() or t.exception())
+    state.strays.append(task)
+    return 9
+
+
+async def _agen(node: Node, state: State, see: Any) -> int:
+    async def results() -> Any:
+        try:
+            for one in node[1]:
+                yield await execute(one, state)
+        finally:
+            await _quiet(("call", "look"), state)
+            see("generator closed")
+
+    async for value in results():
+        see("yielded", value)
+        if value % 2:
+            break  # abandoned: it is closed when nobody holds it any more
+    return 10
+
+
+async def _event(node: Node, state: State, see: Any) -> int:
+    event = asyncio.Event()
+
+    async def wait_and_call(name: str) -> None:
+        await event.wait()
+        await _quiet(("call", name), state)
+
+    async def set_it() -> None:
+        await _quiet(node[1][0], state)
+        event.set()
+
+    waiting = [asyncio.ensure_future(wait_and_call(name)) for name in ("look", "calc", "put")]
+    await asyncio.wait({asyncio.shield(one) for one in waiting} | {asyncio.ensure_future(set_it())}, timeout=0.05)
+    see("event", event.is_set())
+    return 11
+
+
+async def _brief(node: Node, state: State, see: Any) -> int:
+    see("brief", node[1])
+    value: int = await TOOLS[node[1]].options(timeout=node[2])(state.h % 97)
+    see("value", value)
+    return value
+
+
 _KINDS: dict[str, Any] = {
+    "finally": _finally,
+    "stray": _stray,
+    "agen": _agen,
+    "event": _event,
+    "brief": _brief,
     "call": _call,
     "step": _step,
     "sleep0": _sleep0,
@@ -533,6 +598,29 @@ class Play:
         made = Maker(seed).nodes if nodes is None else nodes
         self.cell = CELLS[self.run] = Cell(seed=seed, nodes=made, chance=random.Random(seed), **settings)
         self.seed = seed
+        self.meddling = 0.0
+        self.meddled: list[str] = []
+
+    def _meddle(self, store: CutStore) -> None:
+        """What outsiders do while the run is driven: cancel it, close effects that are under way, look at them."""
+        if self.cell.chance.random() >= self.meddling:
+            return
+        line = trunk(folded(self.run, store.records(self.run)))
+        there = [i for i in line.intents() if i.open]
+        if line.state.name in TERMINAL_STATES:
+            return
+        beside = store.beside()
+        door, what = Door(beside), self.cell.chance.choice(("cancel", "landed", "abandoned", "claim", "claim"))
+        if what == "cancel":
+            desk.cancel(beside, door, self.run, by="outsider", why="no longer wanted")
+        elif there:
+            intent = str(self.cell.chance.choice(there).id)
+            if what == "claim":
+                desk.claim(beside, door, intent, by="outsider")
+            else:
+                value = b"78" if what == "landed" else None
+                desk.resolve(beside, door, intent, what, by="outsider", why="looked", value=value)  # type: ignore[arg-type]
+        self.meddled.append(what)
 
     def begin(self) -> CutStore:
         store = CutStore()
@@ -543,12 +631,15 @@ class Play:
         """Drive the run until it ends, or until only other code can move it."""
         before: list[tuple[Any, ...]] = []
         replayed = -1
+        if self.meddling:
+            loop = asyncio.get_running_loop()
+            store.on_commit = lambda: loop.call_soon(self._meddle, store) and None
         while True:
             cell = self.cell
             cell.trace = []
             cell.watched = watched = Watched()
             driven = await drive(store, self.run, REGISTRY, claimed=watched.by)
-            if replayed < 0:
+            if replayed < 0 and driven.driver.root is not None:
                 replayed = sum(not new for new, _ in cell.trace)
             assert cell.seen[: len(before)] == before, difference(before, cell.seen)
             if driven.how != "waiting" or not self._decide(driven):

@@ -136,6 +136,10 @@ class CutStore(MemoryStore):
             self.on_commit()
         return answers
 
+    def beside(self) -> CutStore:
+        """The same log, as another process has it open."""
+        return CutStore(self._contents)
+
     def records(self, run: str) -> list[Record]:
         return list(self._contents.runs[run])
 

@@ -110,6 +110,7 @@ def test_several_changes_stand_in_one_sentence():
 def test_an_unknown_ttl_is_zero_and_no_deploy_lends_it_one():
     stored = terms(KEYED, ttl_us=None)
     assert stricter(stored, terms(KEYED)) == (stored, "")
+    assert stricter(stored, terms(KEYED, ttl_us=0)) == (stored, "")
 
 
 def test_a_read_that_became_keyed_is_bound_by_the_new_key():
@@ -138,6 +139,8 @@ class TestProbes:
         now, said = stricter(stored, terms(KEYED))
         assert now == terms(KEYED)
         assert said == "stricter by the current declaration: probe find 1 became none"
+        unversioned = replace(stored, probe_version=None)
+        assert stricter(unversioned, terms(KEYED))[1] == "stricter by the current declaration: probe find became none"
 
     def test_a_laxer_class_withdraws_no_probe(self):
         stored = terms(KEYED, probe="find", probe_version="1")

@@ -89,18 +89,32 @@ SHRUNK = {
 UNCHANGED = {f"{module}_unchanged": source(module) for module in MODULES}
 
 
+def needed(*files: Path) -> set[Path]:
+    """The modules of poimen that the files import, and those that these import."""
+    found: set[Path] = set()
+    ahead = list(files)
+    while ahead:
+        for node in ast.walk(ast.parse(ahead.pop().read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("poimen."):
+                path = ROOT.joinpath("src", *str(node.module).split(".")).with_suffix(".py")
+                if path not in found:
+                    found.add(path)
+                    ahead.append(path)
+    return found
+
+
 @pytest.fixture(scope="module")
 def copies(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("copies")
     for name, text in {**UNCHANGED, **GROWN, **SHRUNK}.items():
         (folder / f"{name}.py").write_text(text, encoding="utf-8")
     # What the copies import, alone: the checkers need not read the whole package for it.
-    package = folder / "package" / "poimen"
-    (package / "kernel").mkdir(parents=True)
-    for path in ("__init__.py", "kernel/__init__.py"):
-        (package / path).touch()
-    for module in ("errors", "effect_class"):
-        (package / "kernel" / f"{module}.py").write_text(source(module), encoding="utf-8")
+    for path in needed(*(KERNEL / f"{module}.py" for module in MODULES)):
+        target = folder / "package" / path.relative_to(ROOT / "src")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(path.read_text(encoding="utf-8"), encoding="utf-8")
+        for above in target.relative_to(folder / "package").parents[:-1]:
+            (folder / "package" / above / "__init__.py").touch()
     return folder
 
 

@@ -134,6 +134,8 @@ def test_keyed_with_its_sends_used_up_asks_its_probe_and_sends_nothing():
     not_loaded = rule(facts(KEYED_WITH_PROBE, sends=3, probe_loaded=False))
     assert isinstance(not_loaded, GiveUp)
     assert (not_loaded.rule, not_loaded.demotions) == ("sends-used-up", ())
+    no_probe = rule(facts(terms(KEYED), sends=3, probe_loaded=True))
+    assert (no_probe.rule, no_probe.demotions) == ("sends-used-up", ())
 
 
 @pytest.mark.parametrize(
@@ -184,6 +186,9 @@ def test_an_expired_key_whose_probe_is_not_loaded_goes_to_a_person():
         (PROBE, AT_MOST_ONCE, "probe-not-loaded"),
     ]
     assert ruling.demotions[1].inputs == {"probe": "find", "probe_version": "1"}
+    unversioned = replace(KEYED_WITH_PROBE, probe_version=None)
+    ruling = rule(facts(unversioned, now=T0 + 24 * H, probe_loaded=False))
+    assert ruling.demotions[1].inputs == {"probe": "find", "probe_version": ""}
 
 
 def test_the_age_counts_from_the_first_dispatch_of_the_request_id():
@@ -226,6 +231,8 @@ def test_a_demotion_on_record_stays_when_the_clock_has_caught_up():
     assert isinstance(probed, AskProbe)
     assert probed.demotions == (), "it is on record already"
     assert isinstance(rule(facts(terms(AT_MOST_ONCE), demoted_to=PROBE)), GiveUp), "a record cannot make it laxer"
+    raised = rule(facts(terms(PROBE), demoted_to=PROBE))  # the declaration has become PROBE with the same probe since
+    assert isinstance(raised, AskProbe)
 
 
 # ---- probes ------------------------------------------------------------------------------------------------
@@ -251,7 +258,8 @@ def ask(at_s: float, by: Rule) -> tuple[int, Rule]:
         (6, [read(1, "unknown"), read(2, "unknown"), read(5, "unknown")], ask(9, "probe-back-off")),
         (6, [read(1, "unknown"), read(2, "absent")], ask(75, "probe-after-lag")),
         (74, [read(60, "unknown"), read(74, "unknown")], ask(75, "probe-after-lag")),
-        (63, [read(1, "unknown"), read(60, "unknown")], ask(75, "probe-after-lag")),
+        (60, [read(1, "unknown"), read(58.5, "unknown")], ask(60.5, "probe-back-off")),
+        (60, [read(1, "unknown"), read(59, "unknown")], ask(75, "probe-after-lag")),
         # one absence that counts: a second read at least 1 s later
         (75, [read(75, "absent")], ask(76, "probe-confirm")),
         (76, [read(75, "absent"), read(75.5, "absent")], ask(76, "probe-confirm")),
@@ -299,6 +307,9 @@ def test_the_lag_counts_from_the_lease_when_that_came_later():
     ruling = rule(before)
     assert isinstance(ruling, AskProbe)
     assert (ruling.at_us, ruling.rule) == ask(100, "probe-after-lag")
+    taken_now = rule(probing(*absent, now_s=96, lease_taken_at_us=T0 + 96 * S))
+    assert isinstance(taken_now, AskProbe)
+    assert (taken_now.at_us, taken_now.rule) == ask(96, "probe-first")
     after = (*absent, read(100, "absent"), read(101, "absent"))
     assert isinstance(rule(probing(*after, now_s=102, lease_taken_at_us=T0 + 90 * S)), SendAgain)
 

@@ -59,7 +59,7 @@ def picture(store: Any) -> Any:
     return heads, [replace(each, hash=b"") for each in store.feed()], [head.run for head in store.heads(live=True)]
 
 
-@settings(max_examples=settings.get_profile("day").max_examples // 3)
+@settings(max_examples=settings().max_examples // 3)
 @given(st.lists(STEPS, max_size=12))
 def test_the_database_does_what_the_model_does(steps: list[Any]) -> None:
     contents = Contents()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -224,6 +226,26 @@ def test_a_log_goes_on_where_it_was(world: World) -> None:
     assert landed(second, batch("r1", epoch=epoch))[0].first == 3
     assert list(second.check()) == []
     second.close()
+
+
+def test_threads_share_a_store(store: Any) -> None:
+    landed(store, *(batch(f"r{n}", admits=True) for n in range(4)))
+    start = threading.Barrier(4)
+
+    def work(n: int) -> list[int]:
+        start.wait()
+        firsts = []
+        for _ in range(10):
+            firsts.append(landed(store, batch(f"r{n}"), batch("r0"))[0].first)
+            assert store.read(f"r{n}")[-1].lsn >= firsts[-1]
+            assert len(store.heads()) == 4
+        return firsts
+
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(work, range(4)))
+    assert found[1:] == [list(range(2, 12))] * 3
+    assert lsns(store, "r0") == list(range(1, 52))
+    assert list(store.check()) == []
 
 
 def test_errors_say_where_and_carry_what_is_needed(store: Any) -> None:

@@ -55,12 +55,17 @@ def assert_dead(told: dict[str, Any]) -> None:
 
 
 def test_after_eio_on_the_sync_a_tail_that_is_found_is_made_durable_and_logged(db: Path) -> None:
+    before = SqliteStore(db, read_only=True)
+    assert len(before.read("r1")) == 1
     with failing(db, "fdatasync:error=EIO:when=5") as child:
         told = child.says()
         assert_dead(told)
         assert files.Sides.of(db).doubt.exists()
         with pytest.raises(StorageFailed, match="closed until"):
             SqliteStore(db, read_only=True)
+        with pytest.raises(StorageFailed, match="closed until"):
+            before.read("r1")
+        before.close()
         child.kill()
     store = SqliteStore(db)
     tried = told["failed"]["tried"]

@@ -131,3 +131,20 @@ def test_a_reader_holds_up_no_writer(db: Path) -> None:
     assert len(reader.read("r1")) == 2
     writer.close()
     reader.close()
+
+
+@pytest.mark.parametrize("how", ["open", "closed", "killed", "copied"])
+def test_a_reader_cannot_write_whatever_it_is_asked(db: Path, how: str) -> None:
+    filled(db)
+    writer = SqliteStore(db) if how == "open" else None
+    if how in {"killed", "copied"}:
+        left_behind(db)
+    if how == "copied":
+        db.with_name("poimen.db-shm").unlink()
+    reader = connect.Reader(db)
+    with pytest.raises(StorageFailed, match="readonly"):
+        reader.rows("UPDATE run SET lsn = 0")
+    assert reader.rows("SELECT lsn FROM run") == [(3,)]
+    reader.close()
+    if writer is not None:
+        writer.close()

@@ -86,7 +86,8 @@ def refused_in_src() -> set[str]:
     found: set[str] = set()
     for path in SRC.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and ast.unparse(node.func) in {"not_built", "later.not_built"}:
+            refuses = isinstance(node, ast.Call) and ast.unparse(node.func) in {"not_built", "later.not_built"}
+            if isinstance(node, ast.Call) and refuses and node.args:
                 name = node.args[0]
                 parts = name.values if isinstance(name, ast.JoinedStr) else [name]
                 pattern = "".join(

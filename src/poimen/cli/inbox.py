@@ -9,34 +9,34 @@ Source: design api.md, "Command line"; mission.md, "Users"; protocol.md, section
 from __future__ import annotations
 
 import json
-import shlex
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from poimen.cli.frame.declaring import changing, command, noun, word
+from poimen.cli.frame.output import Json, rfc3339, us_of
+from poimen.cli.frame.session import part_of
 from poimen.cli.intents import MEANING, WORDS, args_text, heads_from, intent_shape, print_records, records_by_intent
-from poimen.cli.output import Json, rfc3339, us_of
+from poimen.cli.resolving import resolve
 from poimen.cli.runs import row_shape
-from poimen.cli.session import changing, command, noun, part_of
 from poimen.declare import values
 from poimen.engine import desk, reading
-from poimen.kernel.effect_class import EffectClass
 from poimen.kernel.errors import Conflict, NotFound
 
 if TYPE_CHECKING:
-    from poimen.cli.session import Log, Session
+    from poimen.cli.frame.session import Log, Session
     from poimen.engine.surface.results import InboxItem
     from poimen.kernel.views import IntentView, RunView
 
 _KINDS: Final = ["effect", "question", "budget", "code"]
-_INLINE: Final = 16 * 1024
-"""Bytes of a value that still lies in its record; a larger one is kept beside."""
 
 
 @noun("inbox", later={"answer": 3, "budget": 3, "choose": 4})
 def inbox() -> None:
     """What waits for a person: effects that may have happened, code that differs."""
+
+
+inbox.add_command(resolve)
 
 
 @command(inbox, "ls", lists=True)
@@ -55,7 +55,14 @@ def ls(session: Session, check: bool, kinds: tuple[str, ...]) -> int:
     rest = found[ids.index(session.after) + 1 :] if session.after in ids else found
     shown, more = part_of(session, rest, most=None)
     rows = [
-        (i["id"], i["kind"], session.out.when(us_of(i["since"])), i["effect_class"] or "", i["summary"], i["claimed_by"])
+        (
+            i["id"],
+            i["kind"],
+            session.out.when(us_of(i["since"])),
+            i["effect_class"] or "",
+            i["summary"],
+            i["claimed_by"],
+        )
         for i in shown
     ]
     session.out.show(
@@ -65,7 +72,7 @@ def ls(session: Session, check: bool, kinds: tuple[str, ...]) -> int:
         after=shown[-1]["id"] if more else None,
     )
     if found and not more:
-        session.out.say(f"look at one: {session.command(f'poimen inbox show {shlex.quote(ids[0])}')}")
+        session.out.say(f"look at one: {session.command(f'poimen inbox show {word(ids[0])}')}")
     elif not found:
         session.out.say("nothing waits for a person")
     if idle:
@@ -129,7 +136,9 @@ def show(session: Session, item: str) -> None:
             shape["commands"] = _commands(session, intent) if intent.open else []
         else:
             shape["commands"] = [run["command"]] if run["command"] else []
-    session.out.show(shape, lambda: _print_effect(session, shape) if "intent" in shape else _print_other(session, shape))
+    session.out.show(
+        shape, lambda: _print_effect(session, shape) if "intent" in shape else _print_other(session, shape)
+    )
 
 
 def _find(log: Log, text: str) -> tuple[RunView, IntentView | None, InboxItem | None]:
@@ -147,7 +156,7 @@ def _find(log: Log, text: str) -> tuple[RunView, IntentView | None, InboxItem | 
 
 def _commands(session: Session, intent: IntentView) -> list[str]:
     said = "--why WHY --evidence EVIDENCE"
-    one = shlex.quote(str(intent.id))
+    one = word(str(intent.id))
     sure = f"{said} --expect-lsn {intent.last_lsn} --confirm {one}"
     probe = [f"poimen inbox probe {one} --module MODULE"] if intent.pending.terms.probe else []
     found = [
@@ -185,7 +194,9 @@ def _print_effect(session: Session, item: dict[str, Any]) -> None:
         for text in item["unknown"]:
             out.line(f"  {text}")
         out.line()
-        out.line(f"look at the far side for request id {one['request_id']}, then (last record about it: LSN {item['lsn']})")
+        out.line(
+            f"look at the far side for request id {one['request_id']}, then (last record about it: LSN {item['lsn']})"
+        )
         for text in item["commands"]:
             out.line(f"  {text}")
         out.line("landed: the run goes on with the value (what the call would have returned; null without --value)")
@@ -270,158 +281,8 @@ def probe(session: Session, intent: str, module: str | None, by: str | None, why
     data = {"id": str(known.id), "answer": said.answer, "evidence": said.evidence, "lsn": known.last_lsn, "by": by}
     data["value"] = json.loads(value) if value is not None else None
     session.out.show(data, lambda: session.out.line(f"{said.answer}" + (f": {said.evidence}" if said.evidence else "")))
-    which = {"landed": f"--landed --value {shlex.quote((value or b'null').decode())}", "absent": "--not-landed"}
+    which = {"landed": f"--landed --value {word((value or b'null').decode())}", "absent": "--not-landed"}
     if said.answer in which:
-        sure = f"--why WHY --expect-lsn {known.last_lsn} --confirm {shlex.quote(str(known.id))}"
-        text = f"poimen inbox resolve {shlex.quote(str(known.id))} {which[said.answer]} {sure}"
+        sure = f"--why WHY --expect-lsn {known.last_lsn} --confirm {word(str(known.id))}"
+        text = f"poimen inbox resolve {word(str(known.id))} {which[said.answer]} {sure}"
         session.out.say(f"recorded, nothing is decided; if it convinces you:\n  {session.command(text)}")
-
-
-# ---- resolving -------------------------------------------------------------------------------------------------
-
-To = Literal["landed", "not_landed", "abandoned"]
-
-
-@command(inbox, "resolve")
-@click.argument("intent")
-@click.option("--landed", "to", flag_value="landed", help="it happened")
-@click.option("--not-landed", "to", flag_value="not_landed", help="it did not happen: it is sent anew")
-@click.option("--abandon", "to", flag_value="abandoned", help="nobody will know: the step fails")
-@click.option("--value", help="with --landed: what the call would have returned, as JSON or @FILE")
-@click.option("--module", help="with --value: check it against the tool's result type")
-@click.option("--evidence", default="", help="what was seen, and where")
-@click.option("--expect-lsn", type=int, help="of the last record about it that you saw; a later one is a conflict")
-@click.option("--confirm", metavar="ID", help="the intent's whole id, where nobody can be asked")
-@changing
-def resolve(
-    session: Session,
-    intent: str,
-    to: To | None,
-    value: str | None,
-    module: str | None,
-    evidence: str,
-    expect_lsn: int | None,
-    confirm: str | None,
-    by: str | None,
-    why: str | None,
-) -> None:
-    """Close one effect that may have happened: say what you have found out."""
-    if to is None:
-        raise click.UsageError("say what you have found out: --landed, --not-landed or --abandon")
-    if value is not None and to != "landed":
-        raise click.UsageError("--value belongs to --landed: what did not land has returned nothing")
-    body = _value(value) if value is not None else None
-    with session.reading() as log:
-        _, known = reading.intent_by_prefix(log.store, intent, unresolved=True)
-        before = _same_before(log, known, to, body)
-    if module is not None and to == "landed":
-        _check_type(known, body or b"null", module)
-    if not before:
-        why = _sure(session, known, to, confirm, why)
-    lsn = known.last_lsn
-    if not before and not session.dry_run:
-        with session.writing() as log:
-            payload = body if body is None or len(body) <= _INLINE else log.bodies.put(body)
-            lsn = desk.resolve(
-                log.store,
-                log.door,
-                str(known.id),
-                to,
-                by=session.by(by),
-                why=why or "",
-                evidence=evidence,
-                value=payload,
-                expect_lsn=expect_lsn if expect_lsn is not None else known.last_lsn,
-            ).first
-    elif not before and expect_lsn not in {None, known.last_lsn}:
-        raise Conflict(f"something about {known.id} has changed since LSN {expect_lsn}", where=f"LSN {known.last_lsn}")
-    _resolved(session, known, to, lsn, before=before)
-
-
-def _value(text: str) -> bytes:
-    """A value given as JSON or as a file of JSON, in its stored form."""
-    said = text
-    if text.startswith("@"):
-        try:
-            said = Path(text[1:]).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise click.UsageError(f"--value {text} cannot be read: {error}") from error
-    try:
-        return values.dump(json.loads(said), path="value")
-    except ValueError as error:
-        raise click.UsageError(f"--value is not JSON: {error}; a text needs quotes: --value '\"text\"'") from error
-
-
-def _same_before(log: Log, intent: IntentView, to: To, value: bytes | None) -> bool:
-    """Whether the intent was resolved in this way before.
-
-    Raises:
-        Conflict: it was closed otherwise.
-    """
-    closed = intent.resolution
-    if intent.open:
-        return False
-    if closed is not None and closed.to.value == to:
-        recorded = closed.value if closed.value is not None else b"null"
-        body = recorded if isinstance(recorded, bytes) else log.bodies.get(recorded.digest)
-        if value is None or value == body:
-            return True
-    how = f"resolved as {closed.to.value} by {closed.by}" if closed is not None else intent.state.value
-    what = " with another value" if closed is not None and closed.to.value == to else ""
-    raise Conflict(
-        f"{intent.id} is not open: {how}{what}",
-        where=f"LSN {intent.last_lsn}",
-        why="the first resolution stands" if closed is not None else "only what may have been sent can be resolved",
-        hint=f"poimen intents show {intent.id}",
-        lsn=intent.last_lsn,
-    )
-
-
-def _check_type(intent: IntentView, value: bytes, module: str) -> None:
-    """Refuse a value that the tool's code could not read."""
-    from poimen.cli.running import load
-    from poimen.declare.registry import Registry
-
-    registry = Registry()
-    registry.add_module(load(module))
-    spec = registry.tool("tool", intent.pending.tool) or registry.tool("model", intent.pending.tool)
-    if spec is None:
-        raise NotFound(f"{module} has no tool called {intent.pending.tool}", hint="name the module that declares it")
-    values.load(value, spec.parameters.result, path=f"--value as the result of {spec.name}")
-
-
-def _sure(session: Session, intent: IntentView, to: To, confirm: str | None, why: str | None) -> str:
-    """Make sure that a person means this intent; returns why.
-
-    Raises:
-        click.UsageError: nobody can be asked, and the line does not say it.
-    """
-    word = to.replace("_", "-")
-    if confirm is not None and confirm != str(intent.id):
-        raise click.UsageError(f"--confirm names {confirm}, the intent is {intent.id}: nothing was recorded")
-    if session.dry_run:
-        return why or ""
-    if confirm is None and not session.asks:
-        missing = "" if why else " and --why"
-        raise click.UsageError(f"nobody can be asked here: give --confirm {shlex.quote(str(intent.id))}{missing}")
-    why = session.why(why, what=f"say {word}")
-    if confirm is None:
-        session.out.say(f"{intent.pending.summary or intent.pending.tool}\n{intent.id}, LSN {intent.last_lsn}")
-        said = click.prompt(f"type {word} to record that, anything else to stop", err=True)
-        if said.strip() not in {word, to}:
-            raise click.Abort
-    return why
-
-
-def _resolved(session: Session, intent: IntentView, to: To, lsn: int, *, before: bool) -> None:
-    word = to.replace("_", " ")
-    changed = not before and not session.dry_run
-    said = "was resolved so before" if before else "would be resolved" if session.dry_run else "resolved"
-    data = {"id": str(intent.id), "to": to, "changed": changed, "dry_run": session.dry_run, "lsn": lsn}
-    session.out.show(data, lambda: session.out.line(f"{intent.id}: {word}, {said}"))
-    if not changed:
-        return
-    with session.reading() as log:
-        row = row_shape(session, log, next(heads_from(log, intent.id.run)))
-    if row["command"]:
-        session.out.say(f"run {row['id']} is {row['state']}, {row['reason']}\n      go on: {row['command']}")

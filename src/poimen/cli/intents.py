@@ -9,12 +9,14 @@ Source: design api.md, "Command line"; protocol.md, section 3.
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from poimen.cli.output import Json, rfc3339, us_of
-from poimen.cli.session import command, noun, part_of
+from poimen.cli.frame.declaring import command, noun
+from poimen.cli.frame.output import Json, rfc3339, us_of
+from poimen.cli.frame.session import part_of
 from poimen.engine import reading
 from poimen.kernel.effect_class import EffectClass
 from poimen.log import codec
@@ -22,7 +24,7 @@ from poimen.log import codec
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from poimen.cli.session import Log, Session
+    from poimen.cli.frame.session import Log, Session
     from poimen.kernel.intent import Payload
     from poimen.kernel.views import IntentView, RunView
     from poimen.log.api import Head, Record
@@ -53,10 +55,9 @@ def body_of(payload: Payload | None, log: Log, *, content: bool) -> Json:
     """
     if payload is None:
         return None
-    inline = isinstance(payload, bytes)
     if not content:
-        return {"hidden": True, "bytes": len(payload) if inline else payload.size}
-    value: Json = json.loads(payload if inline else log.bodies.get(payload.digest))
+        return {"hidden": True, "bytes": len(payload) if isinstance(payload, bytes) else payload.size}
+    value: Json = json.loads(payload if isinstance(payload, bytes) else log.bodies.get(payload.digest))
     return value
 
 
@@ -194,13 +195,18 @@ def _seconds(us: int | None) -> float | None:
 
 
 def told(one: dict[str, Any]) -> str:
-    """What a record about an intent says, in a few words.
+    """What a record about an intent says, in a few words; nothing where its form is not known.
 
     Arguments:
         one: of the `records` of `intent_shape`.
     """
-    body = one["body"]
-    match one["kind"]:
+    with suppress(KeyError, TypeError):
+        return _told(one["kind"], one["body"])
+    return ""
+
+
+def _told(kind: str, body: dict[str, Any]) -> str:
+    match kind:
         case "IntentPending":
             return f"{body['tool']}: {body['summary']}"
         case "IntentDispatched":
@@ -339,7 +345,9 @@ def print_intent(session: Session, one: dict[str, Any]) -> None:
 
 def print_records(session: Session, one: dict[str, Any]) -> None:
     """Print what the log has about an intent, a line a record."""
-    rows = [(str(each["lsn"]), session.out.when(us_of(each["at"])), each["kind"], told(each)) for each in one["records"]]
+    rows = [
+        (str(each["lsn"]), session.out.when(us_of(each["at"])), each["kind"], told(each)) for each in one["records"]
+    ]
     session.out.line()
     session.out.table(("LSN", "time", "record", "says"), rows)
 

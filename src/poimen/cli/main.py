@@ -12,12 +12,13 @@ import os
 import sys
 import threading
 from importlib import import_module
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import click
 
 from poimen._typing import override
-from poimen.cli.session import global_options, later
+from poimen.cli.frame.declaring import global_options, later, with_db
 from poimen.kernel.errors import PoimenError
 
 if TYPE_CHECKING:
@@ -30,20 +31,20 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
     },
     "What must be decided": {
         "inbox": ("inbox", "what waits for a person; show, probe, claim, resolve"),
-        "decisions": ("intents", "what agents decided and still owe; settle, reject"),
+        "decisions": ("decisions", "what agents decided and still owe; settle, reject"),
         "intents": ("intents", "every effect and the records around it"),
     },
     "Look": {
         "doctor": ("doctor", "which database, why each run does not move, what is owed"),
         "log": ("log", "records as written; follow, check"),
         "db": ("log", "the database; check, backup"),
-        "explain": ("doctor", "the long form of an error code"),
+        "explain": ("demo", "the long form of an error code"),
     },
     "Try": {
         "demo": ("demo", "watch a process being killed, and what the log says then"),
         "reproduce": ("demo", "the decision window: written before the wait, and after it"),
         "bench": ("demo", "measure, with the machine's floor beside each figure"),
-        "completion": ("doctor", "a script that completes commands in a shell"),
+        "completion": ("demo", "a script that completes commands in a shell"),
     },
 }
 """Section → name → the module with an attribute of this name, and what the help says."""
@@ -104,12 +105,12 @@ class Root(click.Group):
     """All commands, each imported when it is called."""
 
     @override
-    def list_commands(self, ctx: click.Context) -> list[str]:
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's signature)
         """The names that work."""
         return list(HOMES)
 
     @override
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 (as above)
         """The command of this name."""
         if cmd_name in LATER:
             return later(cmd_name, LATER[cmd_name])
@@ -120,7 +121,7 @@ class Root(click.Group):
         return found
 
     @override
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 (as above)
         """The sections, from the table: no command is imported."""
         for title, section in COMMANDS.items():
             with formatter.section(title):
@@ -167,8 +168,11 @@ class Root(click.Group):
 
 def _tell(given: list[str], code: str, title: str, hint: str, text: str) -> None:
     """Say on stderr what went wrong, in the form that was asked for."""
-    from poimen.cli.output import as_json, clean
+    from poimen.cli.frame.output import as_json, clean
 
+    db = next((value for word, value in pairwise([*given, ""]) if word == "--db"), None)
+    db = next((word[5:] for word in given if word.startswith("--db=")), db)
+    text, hint = with_db(text, db), with_db(hint, db)
     if "--json" in given or "--jsonl" in given:
         sys.stderr.write(as_json({"error": {"code": code, "title": title, "hint": hint}}) + "\n")
         return

@@ -12,22 +12,22 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from poimen.cli.intents import body_of, heads_from, intent_shape, name_of, records_by_intent
-from poimen.cli.output import Json, one_line, rfc3339, us_of
-from poimen.cli.session import changing, command, noun, part_of
+from poimen.cli.decisions import decision_row, decision_shape
+from poimen.cli.frame.declaring import changing, command, noun
+from poimen.cli.frame.output import Json, one_line, rfc3339, us_of
+from poimen.cli.frame.session import part_of
+from poimen.cli.intents import body_of, heads_from, intent_shape, records_by_intent
 from poimen.engine import desk, reading
 from poimen.kernel.branch import BranchState, WaitReason, moves_by_itself
 from poimen.kernel.branch import command as moving
-from poimen.kernel.errors import Conflict, NotFound
+from poimen.kernel.errors import Conflict
 from poimen.kernel.fold import trunk
 from poimen.log.api import TERMINAL_STATES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from poimen.cli.session import Log, Session
+    from poimen.cli.frame.session import Log, Session
     from poimen.kernel.intent import ErrorRecord
-    from poimen.kernel.views import AttemptView, DecisionView, RunView, StepView
+    from poimen.kernel.views import AttemptView, StepView
     from poimen.log.api import Head
 
 _A_PAGE: Final = 50
@@ -146,21 +146,6 @@ def _attempt(attempt: AttemptView, log: Log, *, content: bool) -> dict[str, Any]
     }
 
 
-def decision_shape(view: RunView, decision: DecisionView, log: Log, *, content: bool) -> Any:
-    """A decision as JSON; `settled` says how it was closed."""
-    return {
-        "id": f"{view.run}/{decision.id}",
-        "run_id": view.run,
-        "decision": decision.id,
-        "owed": decision.owed,
-        "settled": decision.settled or None,
-        "value": body_of(decision.value, log, content=content),
-        "step": decision.step or None,
-        "lsn": decision.lsn,
-        "at": rfc3339(decision.at),
-    }
-
-
 # ---- runs ------------------------------------------------------------------------------------------------------
 
 
@@ -188,7 +173,14 @@ def ls(session: Session, states: tuple[str, ...], live: bool, tag: str | None) -
                 break
     shown, more = part_of(session, found, most=_A_PAGE)
     rows = [
-        (r["id"], r["state"], r["workflow"], session.out.when(us_of(r["admitted_at"])), str(r["lsn"]), r["reason"] or "")
+        (
+            r["id"],
+            r["state"],
+            r["workflow"],
+            session.out.when(us_of(r["admitted_at"])),
+            str(r["lsn"]),
+            r["reason"] or "",
+        )
         for r in shown
     ]
     session.out.show(
@@ -244,7 +236,7 @@ def _print_run(session: Session, run: dict[str, Any]) -> None:
         out.table(("intent", "class", "state", "sends", "summary"), effects)
     if run["decisions"]:
         out.line()
-        out.table(("decision", "", "LSN", "decided"), (_decision_row(session, d) for d in run["decisions"]))
+        out.table(("decision", "", "LSN", "decided"), (decision_row(session, d) for d in run["decisions"]))
 
 
 def _try(session: Session, step: dict[str, Any], attempt: dict[str, Any]) -> tuple[str, ...]:
@@ -285,7 +277,9 @@ def resume(session: Session, run: str, by: str | None, why: str | None) -> None:
         view, _ = reading.read_run(log.store, reading.find_run(log.store, run))
     line = trunk(view)
     if line.state.value != "WAITING":
-        raise desk.Refused(f"run {view.run} does not wait: it is {line.state.value}", hint=f"poimen runs show {view.run}")
+        raise desk.Refused(
+            f"run {view.run} does not wait: it is {line.state.value}", hint=f"poimen runs show {view.run}"
+        )
     before = line.resume_lsn == view.lsn
     if not before and not session.dry_run:
         with session.writing() as log:
@@ -302,108 +296,3 @@ def _changed(session: Session, run: str, *, before: bool, did: str, was: str) ->
     session.out.show(data, lambda: session.out.line(f"run {run}: {said}"))
     if row["command"] and not before:
         session.out.say(f"it is {row['state']}, {row['reason']}\n      go on: {row['command']}")
-
-
-# ---- decisions -------------------------------------------------------------------------------------------------
-
-
-@noun("decisions")
-def decisions() -> None:
-    """What agents decided; those still owed come first."""
-
-
-@command(decisions, "ls", lists=True)
-@click.option("--run", "run", help="of this run only")
-@click.option("--owed", is_flag=True, help="only those not carried out and not closed")
-def decisions_ls(session: Session, run: str | None, owed: bool) -> None:
-    """List decisions, owed ones first, then by run."""
-    with session.reading() as log:
-        found = [
-            decision_shape(view, d, log, content=session.content)
-            for view, d in every_decision(log, run)
-            if d.owed or not owed
-        ]
-    found.sort(key=lambda d: (not d["owed"], d["run_id"], d["lsn"]))
-    ids = [d["id"] for d in found]
-    if session.after:
-        found = found[ids.index(session.after) + 1 :] if session.after in ids else found
-    shown, more = part_of(session, found, most=None)
-    session.out.show(
-        list(shown),
-        lambda: session.out.table(("decision", "", "LSN", "decided"), (_decision_row(session, d) for d in shown)),
-        truncated=more,
-        after=shown[-1]["id"] if more else None,
-    )
-
-
-def _decision_row(session: Session, one: dict[str, Any]) -> tuple[str, str, str, str]:
-    return one["id"], "owed" if one["owed"] else one["settled"], str(one["lsn"]), session.out.when(us_of(one["at"]))
-
-
-def every_decision(log: Log, run: str | None = None) -> Iterator[tuple[RunView, DecisionView]]:
-    """All decisions, of all runs or of one (its id, or a unique prefix)."""
-    names = [reading.find_run(log.store, run)] if run else (head.run for head in heads_from(log))
-    for name in names:
-        view, _ = reading.read_run(log.store, name)
-        for decision in trunk(view).decisions.values():
-            yield view, decision
-
-
-@command(decisions, "settle")
-@click.argument("decision")
-@changing
-def settle(session: Session, decision: str, by: str | None, why: str | None) -> None:
-    """Say that an owed decision was carried out. DECISION is RUN/ID, or the id where it is unique."""
-    _close(session, decision, by, why, rejected=False)
-
-
-@command(decisions, "reject")
-@click.argument("decision")
-@changing
-def reject(session: Session, decision: str, by: str | None, why: str | None) -> None:
-    """Say that an owed decision will not be carried out. DECISION is RUN/ID, or the id where it is unique."""
-    _close(session, decision, by, why, rejected=True)
-
-
-def _close(session: Session, text: str, by: str | None, why: str | None, *, rejected: bool) -> None:
-    why = session.why(why, what="close it")
-    with session.reading() as log:
-        view, known = _decision(log, text)
-    if not known.owed and rejected is not (known.settled == "rejected"):
-        raise Conflict(
-            f"decision {view.run}/{known.id} is closed otherwise: {known.settled}",
-            where=f"{view.run} LSN {known.lsn}",
-            hint=f"poimen decisions ls --run {view.run}",
-        )
-    if known.owed and not session.dry_run:
-        session.confirm(f"{'reject' if rejected else 'settle'} {view.run}/{known.id}?")
-        with session.writing() as log:
-            desk.close_decision(log.store, log.door, view.run, known.id, by=session.by(by), why=why, rejected=rejected)
-    word = "rejected" if rejected else "settled"
-    said = f"was {known.settled} before" if not known.owed else f"would be {word}" if session.dry_run else word
-    data = {
-        "id": f"{view.run}/{known.id}",
-        "changed": known.owed and not session.dry_run,
-        "dry_run": session.dry_run,
-        "settled": known.settled or word,
-    }
-    session.out.show(data, lambda: session.out.line(f"decision {view.run}/{known.id}: {said}"))
-
-
-def _decision(log: Log, text: str) -> tuple[RunView, DecisionView]:
-    """The one decision that is meant: `RUN/ID`, or an id or its beginning."""
-    run, sep, rest = text.partition("/")
-    of = run if sep and any(True for _ in log.store.heads(prefix=run, limit=1)) else None
-    wanted = rest if of else text
-    every = list(every_decision(log, of))
-    for found in (
-        [pair for pair in every if pair[1].id == wanted],
-        [pair for pair in every if pair[1].id == wanted and pair[1].owed],
-        [pair for pair in every if pair[1].id.startswith(wanted)],
-    ):
-        if len(found) == 1:
-            return found[0]
-    several = [f"{view.run}/{d.id}" for view, d in every if d.id.startswith(wanted)]
-    if several:
-        raise NotFound(f"{text!r} may be several decisions: {', '.join(several[:6])}", hint="give one of them")
-    raise NotFound(f"there is no decision {text!r}", hint="poimen decisions ls")

@@ -14,9 +14,9 @@ from __future__ import annotations
 import asyncio
 import collections
 import contextvars
-import hashlib
 import logging
 import sys
+import weakref
 from asyncio import events
 from collections.abc import Coroutine, Generator
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
@@ -51,6 +51,10 @@ class Owner(Protocol):
         """Arm a timer."""
         ...
 
+    def number(self, context: contextvars.Context | None) -> int:
+        """Count the tasks and futures of the code that runs in a context (None: the present one); never repeated."""
+        ...
+
 
 class RunTimer(asyncio.TimerHandle):
     """A timer of the run. It fires when its record is handed over."""
@@ -74,7 +78,30 @@ class RunTimer(asyncio.TimerHandle):
 
 
 class RunTask(asyncio.Task[Any]):
-    """A task whose hash is its number in the run, so that sets of tasks keep their order in a replay."""
+    """A task whose hash is its number in the code that made it, so that sets of tasks keep their order in a replay.
+
+    `made` counts the tasks of the loop, for those who walk over all of them.
+    """
+
+    _number: int
+    made: int
+
+    @override
+    def __hash__(self) -> int:
+        try:
+            return self._number
+        except AttributeError:
+            return _Numbers.next
+
+
+class _Numbers:
+    """The number of the task that is being made right now: `asyncio.Task` hashes itself before it can be told."""
+
+    next = 0
+
+
+class RunFuture(asyncio.Future[Any]):
+    """A future with such a hash too, taken when it is asked for: `asyncio.shield` gives one to the code."""
 
     _number: int
 
@@ -83,14 +110,8 @@ class RunTask(asyncio.Task[Any]):
         try:
             return self._number
         except AttributeError:
-            self._number = number = _Numbers.loop.next_number()
+            self._number = number = cast("RunLoop", self.get_loop()).number(None)
             return number
-
-
-class _Numbers:
-    """The loop that is making a task right now: `asyncio.Task` hashes itself before it can be told."""
-
-    loop: RunLoop
 
 
 class Bridged(Coroutine[Any, Any, T]):
@@ -149,7 +170,7 @@ class RunLoop(asyncio.AbstractEventLoop):
     Arguments:
         owner: the run.
         main: the loop whose callbacks drain this one.
-        name: the run and branch; salts the tasks' hashes so that runs do not share them.
+        name: the run and branch, for people.
     """
 
     def __init__(self, owner: Owner, main: asyncio.AbstractEventLoop, name: str) -> None:
@@ -158,10 +179,10 @@ class RunLoop(asyncio.AbstractEventLoop):
         self._ready: collections.deque[asyncio.Handle] = collections.deque()
         self._armed = False
         self._draining = False
-        self._count = 0
-        self._salt = int.from_bytes(hashlib.sha256(name.encode()).digest()[:7], "big")
+        self._made = 0
+        self._tasks: weakref.WeakSet[RunTask] = weakref.WeakSet()
         self._name = name
-        self._asyncgens: set[AsyncGenerator[Any, Any]] = set()
+        self._asyncgens: dict[int, weakref.ref[AsyncGenerator[Any, Any]]] = {}
         self.foreign = 0
         self.silent = False
         self._spun = False
@@ -184,7 +205,7 @@ class RunLoop(asyncio.AbstractEventLoop):
         outer = events._get_running_loop()
         hooks = sys.get_asyncgen_hooks()
         events._set_running_loop(self)
-        sys.set_asyncgen_hooks(firstiter=self._asyncgens.add, finalizer=self._close_asyncgen)
+        sys.set_asyncgen_hooks(firstiter=self._begun_asyncgen, finalizer=self._close_asyncgen)
         try:
             while True:
                 while ready:
@@ -214,10 +235,22 @@ class RunLoop(asyncio.AbstractEventLoop):
                 SPIN,
             )
 
+    def _begun_asyncgen(self, agen: AsyncGenerator[Any, Any]) -> None:
+        key = id(agen)
+        self._asyncgens[key] = weakref.ref(agen, lambda _agen: self._asyncgens.pop(key, None))
+
     def _close_asyncgen(self, agen: AsyncGenerator[Any, Any]) -> None:
-        self._asyncgens.discard(agen)
+        self._asyncgens.pop(id(agen), None)
         if not self.silent:
             self.call_soon_threadsafe(lambda: self.create_task(cast("Coroutine[Any, Any, Any]", agen.aclose())))
+
+    def close_asyncgens(self) -> bool:
+        """Close the generators that nobody has driven to their end; whether there were any."""
+        left = [agen for agen in (ref() for ref in self._asyncgens.values()) if agen is not None]
+        self._asyncgens.clear()
+        for agen in left:
+            self.create_task(cast("Coroutine[Any, Any, Any]", agen.aclose()))
+        return bool(left)
 
     # ---- handles, timers, tasks --------------------------------------------------------------------------------
 
@@ -231,6 +264,8 @@ class RunLoop(asyncio.AbstractEventLoop):
 
     @override
     def call_soon_threadsafe(self, callback: Any, *args: Any, context: Any = None) -> asyncio.Handle:  # type: ignore[override]
+        if events._get_running_loop() is self:  # through the main loop it would come at no place of the order
+            return self.call_soon(callback, *args, context=context)
         handle = asyncio.Handle(callback, args, self, context)
         self._main.call_soon_threadsafe(self._from_outside, handle)
         return handle
@@ -260,17 +295,24 @@ class RunLoop(asyncio.AbstractEventLoop):
 
     @override
     def create_future(self) -> asyncio.Future[Any]:
-        return asyncio.Future(loop=self)
+        return RunFuture(loop=self)
 
     @override
     def create_task(self, coro: Any, *, name: str | None = None, context: Any = None, **_: Any) -> asyncio.Task[Any]:
-        _Numbers.loop = self
-        return RunTask(Bridged(coro, self), loop=self, name=name, context=context)
+        _Numbers.next = number = self.number(context)
+        task = RunTask(Bridged(coro, self), loop=self, name=name, context=context)
+        task._number, task.made = number, self._made
+        self._made += 1
+        self._tasks.add(task)
+        return task
 
-    def next_number(self) -> int:
-        """The hash of the next task."""
-        self._count += 1
-        return self._salt + self._count
+    def number(self, context: contextvars.Context | None) -> int:
+        """The hash of the next task or future that code in this context makes; None: the present one."""
+        return self._owner.number(context)
+
+    def unfinished(self) -> list[RunTask]:
+        """The tasks that have not ended, in the order in which they were made."""
+        return sorted((task for task in self._tasks if not task.done()), key=lambda task: task.made)
 
     # ---- the world of the main loop ----------------------------------------------------------------------------
 

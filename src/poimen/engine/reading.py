@@ -29,10 +29,12 @@ from poimen.log import codec
 from poimen.log.api import TERMINAL_STATES
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from poimen.blobs.tables import TieredBlobs
     from poimen.kernel.events import Event, Waiting
     from poimen.kernel.views import BranchView, IntentView
-    from poimen.log.api import Head, Store
+    from poimen.log.api import Head, Record, Store
 
 _NAMED = 6
 """How many ids a message names."""
@@ -66,6 +68,19 @@ def read_run(store: Store, run: str, *, upto: int | None = None) -> tuple[RunVie
     if not events:
         raise NotFound(f"no run is called {run!r}", hint="poimen runs ls", run_id=run)
     return view, events
+
+
+def state_of(run: str, records: Sequence[Record]) -> str:
+    """The state of a run as its records say it, whatever its row says.
+
+    Raises:
+        Corrupt, InvariantViolated, IllegalTransition: they cannot be folded.
+    """
+    view = RunView(run=run)
+    for record in records:
+        event = codec.event_of(record)
+        apply(view, lsn=record.lsn, at=record.at, branch=record.branch, event=event, epoch=record.epoch)
+    return trunk(view).state.value
 
 
 def find_run(store: Store, prefix: str) -> str:

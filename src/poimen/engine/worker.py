@@ -12,15 +12,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from poimen import clock
+from poimen.engine.desk import driven
 from poimen.engine.driving.driver import Driver
 from poimen.engine.loop import BASE
 from poimen.engine.reading import read_run
 from poimen.gate import points
 from poimen.gate.guard import thread_pool
-from poimen.kernel.errors import Fenced, PoimenError
+from poimen.kernel.errors import Corrupt, Fenced, PoimenError
 from poimen.kernel.events import Waiting
 from poimen.kernel.fold import trunk
 from poimen.log import codec
@@ -30,6 +32,7 @@ from poimen.recovery.scan import left_behind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from poimen.blobs.tables import TieredBlobs
     from poimen.declare.registry import Registry
@@ -44,6 +47,10 @@ RENEW_S: Final = 5.0
 DISPATCH_MARGIN_S: Final = 2.0
 WATCH_S: Final = 0.05
 """How often other processes' commits are looked for, in seconds."""
+SCANNED: Final = 1000
+"""Rows of live runs that are read at a time."""
+
+_log: Final = logging.getLogger("poimen.worker")
 
 
 class LoopDoor:
@@ -118,10 +125,11 @@ class Worker:
         self.error: BaseException | None = None
         self._slots = asyncio.Semaphore(concurrency)
         self._seen: dict[str, int] = {}
+        self._strange: dict[str, str] = {}
         self._changed = -1
         self._everything = False
         self._chores: list[asyncio.Task[None]] = []
-        self._driving: set[asyncio.Task[Any]] = set()
+        self._driving: dict[str, asyncio.Task[None]] = {}
         store.worker(self.id)
 
     # ---- for drivers -------------------------------------------------------------------------------------------
@@ -173,13 +181,16 @@ class Worker:
         """Take a run, if nobody alive holds it, and start to drive it."""
         if run in self.drivers:
             return self.drivers[run]
+        admitted = read_run(self.store, run, upto=1)[0].admitted
+        spec = self.registry.workflow(admitted.workflow) if admitted is not None else None
+        if spec is None:
+            self._strange[run] = self.code
+            return None
         lease = self.store.claim(run, worker=self.id, lease_s=LEASE_S)
         if lease is None:
             return None
         view, records = read_run(self.store, run)
-        line = trunk(view)
-        spec = self.registry.workflow(view.admitted.workflow) if view.admitted is not None else None
-        if spec is None or line.state.name in TERMINAL_STATES:
+        if trunk(view).state.name in TERMINAL_STATES:
             self.store.release([lease])
             return None
         driver = Driver(self, spec, view, records, lease)
@@ -226,13 +237,20 @@ class Worker:
     async def _renew(self) -> None:
         while True:
             await asyncio.sleep(RENEW_S)
-            held = {d.run: d for d in self.drivers.values()}
-            kept = {lease.run: lease for lease in self.store.renew([d.lease for d in held.values()], lease_s=LEASE_S)}
-            for run, driver in held.items():
-                if run in kept:
-                    driver.lease = kept[run]
-                elif not driver.done.done():
-                    driver.ending.stop(Fenced(f"the lease of {run} was lost", run=run))
+            try:
+                self._renew_now()
+            except PoimenError as error:
+                self.error = self.error or error
+                return
+
+    def _renew_now(self) -> None:
+        held = dict(self.drivers)
+        kept = {lease.run: lease for lease in self.store.renew([d.lease for d in held.values()], lease_s=LEASE_S)}
+        for run, driver in held.items():
+            if run in kept:
+                driver.lease = kept[run]
+            elif not driver.done.done():
+                driver.ending.stop(Fenced(f"the lease of {run} was lost", run=run))
 
     async def _look(self) -> None:
         while self.error is None:
@@ -252,17 +270,20 @@ class Worker:
         if new:
             for driver in list(self.drivers.values()):
                 driver.outbox.catch_up()
-        if self._everything:
-            for head in self.store.heads(live=True):
-                if head.run not in self.drivers and self._may_move(head):
+        after: str | None = "" if self._everything else None
+        while after is not None:
+            heads = self.store.heads(live=True, after=after, limit=SCANNED)
+            for head in heads:
+                if head.run not in self.drivers and head.run not in self._driving and self._may_move(head):
                     self._take(head.run)
+            after = heads[-1].run if len(heads) == SCANNED else None
 
     def _may_move(self, head: Head) -> bool:
         """Whether a run that nobody here drives could go on, as far as its row tells."""
-        if head.worker == self.id:
+        if self._strange.get(head.run) == self.code or self._held(head):
             return False
         if head.state != "WAITING":
-            return self._seen.get(head.run) != head.lsn or not head.worker
+            return True
         if head.outsider_lsn == head.lsn:
             return self._seen.get(head.run) != head.lsn
         if head.run in self._seen:
@@ -272,15 +293,28 @@ class Worker:
         line = trunk(view)
         return any(w.reason == "code" for w in line.waiting) and line.waiting_code != self.code
 
+    def _held(self, head: Head) -> bool:
+        """Whether somebody alive holds the run. Only a claim tells for sure; this spares one that would be refused."""
+        db: Path | None = getattr(self.store, "path", None)
+        return head.worker == self.id or (db is not None and driven(head, db))
+
     def _take(self, run: str) -> None:
-        driving = asyncio.get_running_loop().create_task(self._drive_in_turn(run))
         self._seen[run] = -1
-        self._driving.add(driving)
-        driving.add_done_callback(self._driving.discard)
+        driving = asyncio.get_running_loop().create_task(self._drive_in_turn(run))
+        self._driving[run] = driving
+        driving.add_done_callback(lambda _done: self._driving.pop(run, None))
 
     async def _drive_in_turn(self, run: str) -> None:
         async with self._slots:
-            driver = self.claim(run)
+            try:
+                driver = self.claim(run)
+            except Corrupt as error:
+                _log.error("run %s cannot be read, and is left alone: %s", run, error)  # noqa: TRY400 (its text tells)
+                self._strange[run] = self.code
+                return
+            except PoimenError as error:
+                self.error = self.error or error
+                return
             if driver is not None:
                 await driver.done
 
@@ -292,16 +326,17 @@ class Worker:
 
     async def close(self, *, drain_s: float) -> None:
         """Let calls end for a while, then let go of every run without cancelling it."""
-        for chore in (*self._chores, *self._driving):
+        running = [*self._chores, *self._driving.values()]
+        for chore in running:
             chore.cancel()
         deadline = clock.monotonic() + drain_s
         for driver in list(self.drivers.values()):
             driver.draining = True
-        while any(d.effects.guards for d in self.drivers.values()) and clock.monotonic() < deadline:
+        while self.open_guards and clock.monotonic() < deadline:
             await asyncio.sleep(WATCH_S / 5)
         for driver in list(self.drivers.values()):
             driver.ending.let_go()
-        await asyncio.gather(*self._chores, *self._driving, return_exceptions=True)
+        await asyncio.gather(*running, return_exceptions=True)
         await asyncio.sleep(0)
         self.threads.shutdown(wait=False, cancel_futures=True)
         self.code_threads.shutdown(wait=False, cancel_futures=True)

@@ -24,7 +24,7 @@ from poimen.gate._call import Ended, GivenUp, Raised, Value
 from poimen.gate.ladder import climb, read_answer
 from poimen.gate.port import Closed, Dropped, Key, Known, Port, Refused, Stopped, Unknown
 from poimen.kernel.effect_class import EffectClass
-from poimen.kernel.errors import Fenced, invariant
+from poimen.kernel.errors import Fenced, Suspended, invariant
 from poimen.kernel.intent import ErrorRecord, LateOutcome, NotSentOutcome
 from poimen.kernel.plan import Answer, Claim, Plan, Send, Then, plan
 
@@ -176,20 +176,19 @@ class Guard:
         why = "cancel" if self.stopping else ended.why if isinstance(ended, _Maybe) else ""
         answer = Answer(send=send, outcome=known, effect_class=self.effect_class, why=why)
         planned = plan(self.port.intent(self.key), answer)
-        if planned.then is Then.CLOSE and known is not None:
-            return await self._close(send, known, planned)
         if planned.then is Then.DROP:
             return await self._drop(planned, why)
+        closing = () if known is None or planned.then is not Then.CLOSE else self.port.closing(self.key, known)
         if planned.commit:
-            await self.port.append(*planned.commit)
-        return await self.climb()
-
-    async def _close(self, send: int, known: Outcome, planned: Plan) -> Closed:
-        try:
-            await self.port.append(*planned.commit, *self.port.closing(self.key, known))
-        except Fenced:
-            self.port.late(self._late_outcome(send, known))
-            raise
+            try:
+                await self.port.append(*planned.commit, *closing)
+            except (Fenced, Suspended):
+                # The run is driven elsewhere by now, or by nobody: what the world has answered is kept all the same.
+                if known is not None:
+                    self.port.late(self._late_outcome(send, known))
+                raise
+        if known is None or planned.then is not Then.CLOSE:
+            return await self.climb()
         points.reach("committed", self.spec.name)
         return Known(outcome=known)
 

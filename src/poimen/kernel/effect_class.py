@@ -155,7 +155,7 @@ def _ttl(stored: Terms, current: Terms) -> int | None:
         return stored.ttl_us
     if _raised(stored, current):
         if stored.effect_class is EffectClass.KEYED and not _same_probe(stored, current):
-            return min(key_ttl_us(t) or 0 for t in (stored, current) if key_ttl_us(t) is not None)
+            return min(bound for bound in (key_ttl_us(stored), key_ttl_us(current)) if bound is not None)
         return current.ttl_us
     if stored.effect_class is not current.effect_class:
         return stored.ttl_us

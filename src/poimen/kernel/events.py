@@ -100,8 +100,8 @@ class ResumeRequested:
 class BranchVerifying:
     """The body has ended and every step is terminal; this record's LSN is the snapshot LSN."""
 
-    value: Payload | None
-    error: ErrorRecord | None
+    value: Payload | None = None
+    error: ErrorRecord | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -320,7 +320,7 @@ def _intent(view: RunView, line: BranchView, event: IntentEvent, lsn: int, at: i
         case IntentClaimed():
             intent.claimed_by = event.by
         case ReadDropped():
-            intent.dropped = True
+            intent.dropped, intent.timed_out = True, event.why != "cancel"
         case RuleApplied():
             pass
 

@@ -97,7 +97,10 @@ class Resolution(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntentPending:
-    """The claim to perform one effect, with everything recovery will need, frozen now."""
+    """The claim to perform one effect, with everything recovery will need, frozen now.
+
+    Without `args`, they are those of the step: a tool that is its own step keeps them there.
+    """
 
     step: str
     attempt: int
@@ -105,12 +108,12 @@ class IntentPending:
     tool: str
     version: str
     terms: Terms
-    class_source: str
-    args: Payload | None
     args_digest: str
     request_id: str
-    generation: int
-    summary: str
+    args: Payload | None = None
+    class_source: str = "declared"
+    generation: int = 0
+    summary: str = ""
     decision: str = ""
 
 

@@ -278,7 +278,7 @@ def _by_probe(facts: Facts) -> Ruling:
 def _probed(facts: Facts, demotions: tuple[Demotion, ...]) -> Ruling:
     probe = facts.terms.probe
     if probe is None:
-        return _at_most_once(facts, (*demotions, _from_probe("no-probe", {})))
+        return _at_most_once(facts, (_from_probe("no-probe", {}),))
     if not facts.probe_loaded:
         inputs = {"probe": probe, "probe_version": facts.terms.probe_version or ""}
         return _at_most_once(facts, (*demotions, _from_probe("probe-not-loaded", inputs)))

@@ -50,6 +50,7 @@ class IntentView:
     """One effect, from its Pending to whatever is known of it.
 
     `told_lsn` is the driver's record at whose place in the order the code is told of the end; 0 before it.
+    `timed_out`: a READ that was given up, not called off.
     """
 
     id: IntentId
@@ -64,6 +65,7 @@ class IntentView:
     classified_send: int = -1
     resolution: IntentResolved | None = None
     dropped: bool = False
+    timed_out: bool = False
     probes: list[tuple[int, IntentProbed]] = field(default_factory=list)
     demoted_to: EffectClass | None = None
     claimed_by: str = ""
@@ -113,14 +115,14 @@ class IntentView:
 
         Only for an intent that has landed.
         """
-        if self.resolution is not None:
-            return self.resolution.value if self.resolution.value is not None else b"null"
-        return self.outcome.value if isinstance(self.outcome, Returned) else b"null"
+        if isinstance(self.outcome, Returned):
+            return self.outcome.value
+        return b"null" if self.resolution is None or self.resolution.value is None else self.resolution.value
 
     @property
     def answered(self) -> bool:
         """There is something to tell the code that made it."""
-        return self.outcome is not None or (self.resolution is not None and not self.did_nothing)
+        return self.outcome is not None or self.timed_out or (self.resolution is not None and not self.did_nothing)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from poimen.kernel.errors import PoimenError
@@ -228,8 +228,11 @@ class Store(Protocol):
         """Read everything; yield each damage found. Nothing is repaired."""
         ...
 
-    def rebuild(self) -> int:
-        """Derive the heads anew from the records; the number of rows that had to change."""
+    def rebuild(self, state_of: Callable[[str, list[Record]], str] | None = None) -> int:
+        """Derive the heads anew from the records; the number of rows that had to change.
+
+        `state_of` tells the state of a run from its id and records; without it the states stay.
+        """
         ...
 
     def backup(self, to: Path) -> None:

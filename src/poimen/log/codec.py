@@ -1,6 +1,7 @@
 """Events to bytes and back: canonical JSON, one tag and version per event type.
 
-Keys are sorted, payloads that users brought are embedded as the JSON they are, nothing is pickled.
+Keys are sorted, a field that has its default value is left out, payloads that users brought are embedded as the
+JSON they are, nothing is pickled.
 An unknown field stays in the stored body, which is never rewritten. This module must never know
 what an event means; it keeps the invariant that decoding what was encoded gives an equal event.
 
@@ -19,6 +20,7 @@ import msgspec
 from poimen import clock
 from poimen.kernel import events as e
 from poimen.kernel import intent as i
+from poimen.kernel.effect_class import EffectClass, Terms
 from poimen.kernel.errors import Corrupt, invariant
 from poimen.log.api import NewRecord
 from poimen.log.upcast import upcast
@@ -76,9 +78,10 @@ OUTCOMES: Final[dict[str, type]] = {
 _OUTCOME_TAGS: Final[dict[type, str]] = {cls: tag for tag, cls in OUTCOMES.items()}
 
 _BLOB: Final = "$blob"
+_TERMS: Final = tuple(spec.name for spec in dataclasses.fields(Terms))
 _encoder: Final = msgspec.json.Encoder(order="sorted")
 _encode: Final[Callable[[Any], bytes]] = _encoder.encode
-_Fields: TypeAlias = tuple[tuple[str, "Callable[[Any], Any] | None"], ...]
+_Fields: TypeAlias = tuple[tuple[str, "Callable[[Any], Any] | None", Any], ...]
 
 
 def _out_payload(value: i.Payload | None) -> Any:
@@ -88,10 +91,21 @@ def _out_payload(value: i.Payload | None) -> Any:
 
 
 def _out_outcome(outcome: i.Outcome) -> dict[str, Any]:
-    fields = {
-        name: (out(getattr(outcome, name)) if out else getattr(outcome, name)) for name, out in _outs(type(outcome))
-    }
-    return {"kind": _OUTCOME_TAGS[type(outcome)], **fields}
+    return {"kind": _OUTCOME_TAGS[type(outcome)], **_fields_of(outcome)}
+
+
+def _out_terms(terms: Terms) -> dict[str, Any]:
+    return {name: value for name in _TERMS if (value := getattr(terms, name)) is not None}
+
+
+def _fields_of(event: Any) -> dict[str, Any]:
+    """The fields that say something: one that has its default value is left out."""
+    found: dict[str, Any] = {}
+    for name, out, default in _outs(type(event)):
+        value = getattr(event, name)
+        if value != default:
+            found[name] = out(value) if out is not None else value
+    return found
 
 
 def _is_payload(hint: object) -> bool:
@@ -106,23 +120,29 @@ _known_fields: Final[dict[type, _Fields]] = {}
 
 
 def _outs(cls: type) -> _Fields:
-    """Field names of an event type, each with what must be done to its value before encoding."""
+    """Field names of an event type, each with what must be done to its value before encoding, and its default."""
     known = _known_fields.get(cls)
     if known is not None:
         return known
     hints = get_type_hints(cls)
-    found: list[tuple[str, Callable[[Any], Any] | None]] = []
+    found: list[tuple[str, Callable[[Any], Any] | None, Any]] = []
     for spec in dataclasses.fields(cls):
         hint = hints[spec.name]
-        found.append((spec.name, _out_payload if _is_payload(hint) else _out_outcome if _is_outcome(hint) else None))
+        out: Callable[[Any], Any] | None = None
+        if _is_payload(hint):
+            out = _out_payload
+        elif _is_outcome(hint):
+            out = _out_outcome
+        elif hint is Terms:
+            out = _out_terms
+        found.append((spec.name, out, spec.default))
     _known_fields[cls] = tuple(found)
     return _known_fields[cls]
 
 
 def encode(event: e.Event) -> bytes:
     """The canonical JSON of an event's fields."""
-    body = {name: (out(getattr(event, name)) if out else getattr(event, name)) for name, out in _outs(type(event))}
-    return _encode(body)
+    return _encode(_fields_of(event))
 
 
 def record(event: e.Event, *, branch: str, at: int | None = None) -> NewRecord:
@@ -154,8 +174,13 @@ def _in_payload(raw: msgspec.Raw) -> i.Payload | None:
 
 
 def _in_optional_payload(raw: msgspec.Raw) -> i.Payload | None:
-    body = bytes(raw)
-    return None if body == b"null" else _in_payload(msgspec.Raw(body))
+    return _in_payload(raw) if bytes(raw) else None
+
+
+def _in_terms(raw: msgspec.Raw) -> Terms:
+    given = msgspec.json.decode(raw, type=dict[str, Any])
+    known = {name: given.get(name) for name in _TERMS}
+    return Terms(**{**known, "effect_class": EffectClass(known["effect_class"])})
 
 
 def _in_outcome(raw: msgspec.Raw) -> Any:
@@ -183,11 +208,14 @@ def _reader(cls: type) -> Callable[[bytes], Any]:
             default = msgspec.field(default_factory=spec.default_factory)
         if _is_payload(hint):
             kind = msgspec.Raw
-            default = msgspec.Raw(b"null") if default is None else default
+            default = msgspec.Raw(b"") if default is None else default
             turns.append((spec.name, _in_optional_payload if type(None) in get_args(hint) else _in_payload))
         elif _is_outcome(hint):
             kind = msgspec.Raw
             turns.append((spec.name, _in_outcome))
+        elif hint is Terms:
+            kind = msgspec.Raw
+            turns.append((spec.name, _in_terms))
         shape.append((spec.name, kind, default))
     struct = msgspec.defstruct(cls.__name__, shape, kw_only=True)
     decode = msgspec.json.Decoder(struct).decode

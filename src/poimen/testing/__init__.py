@@ -1,0 +1,98 @@
+"""Crash-test your own tools with what poimen is crash-tested with: public, documented, real SIGKILLs.
+
+    trials = testing.kill_sweep("agent.py:shop", tool="charge", folder=tmp_path)
+    assert testing.disagreements(trials) == []
+
+Names are loaded when they are first asked for, so that the pytest plugin costs nothing until a test uses it.
+This package must never be imported by product code; it keeps the invariant that a harness has a control
+(`sabotage`) that it must catch.
+
+Source: design api.md, "Testing"; proof.md.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from poimen.gate.points import POINTS
+    from poimen.testing import sabotage
+    from poimen.testing.crashes.children import child_command, crash
+    from poimen.testing.crashes.forks import Ended, Fork, ForkServer
+    from poimen.testing.crashes.sweeps import EVERY_POINT, WINDOW_A, WINDOW_B, Trial, kill_sweep
+    from poimen.testing.crashes.verdicts import disagreements
+    from poimen.testing.doors import in_call, load_episode, raw, replace, verifier_ctx
+    from poimen.testing.permission import allow_raw
+    from poimen.testing.rendezvous import Rendezvous
+    from poimen.testing.storage.counting import CountingVFS, sync_counter
+    from poimen.testing.storage.tape import Entry, Tape, entered_early, shared_syncs, taped
+    from poimen.testing.storage.tracing import Traced, strace_command, straced
+    from poimen.testing.witness import CLASSES, Witness, recording_tool
+
+_HOMES = {
+    "poimen.gate.points": "POINTS",
+    "poimen.testing.crashes.children": "child_command crash",
+    "poimen.testing.crashes.forks": "Ended Fork ForkServer",
+    "poimen.testing.crashes.sweeps": "EVERY_POINT Trial WINDOW_A WINDOW_B kill_sweep",
+    "poimen.testing.crashes.verdicts": "disagreements",
+    "poimen.testing.doors": "in_call load_episode raw replace verifier_ctx",
+    "poimen.testing.permission": "allow_raw",
+    "poimen.testing.rendezvous": "Rendezvous",
+    "poimen.testing.storage.counting": "CountingVFS sync_counter",
+    "poimen.testing.storage.tape": "Entry Tape entered_early shared_syncs taped",
+    "poimen.testing.storage.tracing": "Traced strace_command straced",
+    "poimen.testing.witness": "CLASSES Witness recording_tool",
+}
+
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
+
+__all__ = [
+    "CLASSES",
+    "EVERY_POINT",
+    "POINTS",
+    "WINDOW_A",
+    "WINDOW_B",
+    "CountingVFS",
+    "Ended",
+    "Entry",
+    "Fork",
+    "ForkServer",
+    "Rendezvous",
+    "Tape",
+    "Traced",
+    "Trial",
+    "Witness",
+    "allow_raw",
+    "child_command",
+    "crash",
+    "disagreements",
+    "entered_early",
+    "in_call",
+    "kill_sweep",
+    "load_episode",
+    "raw",
+    "recording_tool",
+    "replace",
+    "sabotage",
+    "shared_syncs",
+    "strace_command",
+    "straced",
+    "sync_counter",
+    "taped",
+    "verifier_ctx",
+]
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        if name == "sabotage":
+            return _import_module("poimen.testing.sabotage")
+        if name not in _HOME_OF:
+            raise AttributeError(f"module 'poimen.testing' has no attribute {name!r}")
+        value = getattr(_import_module(_HOME_OF[name]), name)
+        globals()[name] = value
+        return value
+
+    def __dir__() -> list[str]:
+        return list(__all__)

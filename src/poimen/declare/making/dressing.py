@@ -14,6 +14,7 @@ import inspect
 import sys
 import types
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 
 from poimen.declare.calling import begin, wait
@@ -39,7 +40,7 @@ class Likeness:
     qualname: str
     module: str
     doc: str | None
-    annotations: Mapping[str, Any]
+    annotations: dict[str, Any]
     signature: inspect.Signature
     type_params: tuple[Any, ...]
 
@@ -199,7 +200,7 @@ def _face(
     face.__qualname__ = f"{likeness.qualname}.{suffix}" if suffix else likeness.qualname
     face.__module__ = likeness.module
     face.__doc__ = likeness.doc
-    face.__annotations__ = dict(likeness.annotations)
+    face.__annotations__ = likeness.annotations
     vars(face)["__signature__"] = likeness.signature
     if sys.version_info >= (3, 12):
         face.__type_params__ = likeness.type_params
@@ -209,6 +210,11 @@ def _face(
 _AWAITED_FLAG: Final = 0 if sys.version_info >= (3, 12) else inspect.CO_COROUTINE
 
 
+@cache
+def _seen_as_coroutine(code: types.CodeType) -> types.CodeType:
+    return code.replace(co_flags=code.co_flags | _AWAITED_FLAG)
+
+
 def _rehomed(body: types.FunctionType, scope: dict[str, Any], *, awaited: bool = False) -> types.FunctionType:
     """The same function with other globals; `awaited`: seen as a coroutine function.
 
@@ -216,9 +222,7 @@ def _rehomed(body: types.FunctionType, scope: dict[str, Any], *, awaited: bool =
     coroutine. From Python 3.12 on there is a mark for that. On 3.11 the flag on the code says it: what a
     call does is decided by the code's instructions, the flag is only read by `inspect`.
     """
-    code = body.__code__
-    if awaited and _AWAITED_FLAG:
-        code = code.replace(co_flags=code.co_flags | _AWAITED_FLAG)
+    code = _seen_as_coroutine(body.__code__) if awaited and _AWAITED_FLAG else body.__code__
     found = types.FunctionType(code, scope, body.__name__, body.__defaults__, body.__closure__)
     found.__kwdefaults__ = body.__kwdefaults__
     found.__doc__ = body.__doc__

@@ -86,6 +86,7 @@ class Attempts:
             return
         args, kwargs = spec.parameters.unpack(call.packed)
         context = contextvars.copy_context()
+        over: asyncio.Future[Any] | None = None
         if spec.is_async:
             context.run(CALLER.set, scope)
             scope.work = driver.loop.create_task(self._body(scope, call, args, kwargs), context=context)
@@ -94,6 +95,20 @@ class Attempts:
             in_thread = context.copy()
             thread = driver.in_thread(lambda: in_thread.run(open_code(spec), *args, **kwargs))
             scope.work = driver.loop.create_task(self._await_thread(scope, call, thread), context=context)
+            over = thread
+        scope.work.add_done_callback(lambda work: self._never_ran(scope, call, work, over))
+
+    def _never_ran(
+        self, scope: AttemptScope, call: Call, work: asyncio.Future[Any], thread: asyncio.Future[Any] | None
+    ) -> None:
+        """A body that was cancelled before its first line has ended too; one that ran ends itself."""
+        if not work.cancelled() or self._let_go(scope):
+            return
+        if thread is not None and not thread.done():
+            thread.add_done_callback(lambda _thread: self._never_ran(scope, call, work, None))
+            return
+        scope.dropped = True
+        self.driver.when_live(lambda: self._end(scope, call, None, asyncio.CancelledError()))
 
     async def _body(self, scope: AttemptScope, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         try:

@@ -24,7 +24,7 @@ from poimen.engine.driving.ending import Ending
 from poimen.engine.driving.hands import Hands
 from poimen.engine.driving.outbox import Outbox
 from poimen.engine.driving.replay import Script
-from poimen.engine.driving.scopes import BodyScope, Scope, ThreadScope, WorkflowScope
+from poimen.engine.driving.scopes import BodyScope, Scope, ThreadScope, WorkflowScope, scope_of
 from poimen.engine.driving.steps import Steps
 from poimen.engine.loop import BASE, run_loop
 from poimen.gate.guard import open_code
@@ -277,10 +277,10 @@ class Driver:
         if self.root is not None:
             self.root.cancel()
 
-    def _root_done(self, root: asyncio.Task[Any]) -> None:
+    def _root_done(self, _root: asyncio.Task[Any]) -> None:
         """The body has ended: steps still live are cancelled."""
         if not self.dropped:
-            for left in sorted((t for t in asyncio.all_tasks(self.loop) if t is not root), key=hash):
+            for left in self.loop.unfinished():
                 left.cancel()
 
     # ---- bodies that are plain functions -----------------------------------------------------------------------
@@ -326,11 +326,16 @@ class Driver:
 
     def timer(self, timer: RunTimer) -> None:
         """A timer of the workflow or of an attempt; armed once the record is used up."""
-        caller = timer.context.get(CALLER)
-        scope = caller if isinstance(caller, Scope) else self.workflow
+        scope = scope_of(timer.context.get(CALLER)) or self.workflow
         timer.scope, timer.n = scope, len(scope.timers)
         scope.timers.append(timer)
         self.when_live(lambda: self._arm(timer))
+
+    def number(self, context: contextvars.Context | None) -> int:
+        """Count the tasks and futures of the workflow's or an attempt's code."""
+        scope = scope_of(CALLER.get() if context is None else context.get(CALLER)) or self.workflow
+        scope.number += 1
+        return scope.number
 
     def _arm(self, timer: RunTimer) -> None:
         if timer.cancelled() or timer.fired or self.dropped:
@@ -363,6 +368,8 @@ class Driver:
         if self.ending.settling:
             self.ending.go_on()
             return False
+        if self.root_ended() and not self.loop.unfinished() and self.loop.close_asyncgens():
+            return True
         if self.hands.next():
             return True
         if self.dropped or self.hands.blocked:

@@ -167,7 +167,7 @@ class Ending:
 
     def _dropped(self, rounds: int) -> None:
         self._driver.loop.drain()
-        left = sorted(asyncio.all_tasks(self._driver.loop), key=hash)
+        left = self._driver.loop.unfinished()
         if left and rounds:
             for task in left:
                 task.cancel()

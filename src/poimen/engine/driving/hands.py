@@ -227,6 +227,8 @@ class Hands:
         """Tell what is known of an effect: its outcome, or how it was resolved."""
         if known.resolution is None and known.outcome is not None:
             self._outcome(call, known.outcome)
+        elif known.timed_out:
+            call.future.set_exception(TimeoutError(f"{call.spec.name} did not answer in time"))
         elif known.abandoned:
             call.future.set_exception(
                 EffectAbandoned(

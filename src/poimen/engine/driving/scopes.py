@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import hashlib
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from poimen._typing import override
@@ -87,6 +88,7 @@ class Scope:
     def __init__(self, driver: Driver) -> None:
         self.driver = driver
         self.timers: list[RunTimer] = []
+        self.number = _salt(f"{driver.run}/{driver.line.id}/{self.step}/{self.attempt}")
         self.dropped = False
         self._refusals = 0
 
@@ -204,9 +206,9 @@ class AttemptScope(Scope):
     """The code of one attempt of a step: each call of a tool or model is an effect, numbered from 0."""
 
     def __init__(self, driver: Driver, step: str, attempt: int) -> None:
-        super().__init__(driver)
         self.step = step
         self.attempt = attempt
+        super().__init__(driver)
         self.ordinal = 0
         self.effects: dict[int, Call] = {}
         self.inherited: dict[int, IntentView] = {}
@@ -245,7 +247,7 @@ class ThreadScope:
     """What stands behind a body that is a plain function, in its own thread: it posts to the run's loop and waits."""
 
     def __init__(self, scope: Scope) -> None:
-        self._scope = scope
+        self.scope = scope
 
     def call(self, spec: ToolSpec, packed: bytes, options: Options) -> Coroutine[Any, Any, Any]:
         """Refuse: a plain function does not await."""
@@ -263,24 +265,24 @@ class ThreadScope:
     def call_sync(self, spec: ToolSpec, packed: bytes, options: Options) -> Any:
         """Call, and wait in this thread."""
         _refuse_loop(spec)
-        scope = self._scope
+        scope = self.scope
         return self._posted(lambda: scope.call(spec, packed, options))  # type: ignore[attr-defined]
 
     def decide(self, decision_id: str, value: Any) -> Any:
         """Record a decision."""
-        return self._asked(lambda: self._scope.decide(decision_id, value))
+        return self._asked(lambda: self.scope.decide(decision_id, value))
 
     def settle(self, decision_id: str) -> None:
         """Record that a decision was carried out."""
-        self._asked(lambda: self._scope.settle(decision_id))
+        self._asked(lambda: self.scope.settle(decision_id))
 
     def request_id(self) -> str:
         """Only an effect has one."""
-        return self._scope.request_id()
+        return self.scope.request_id()
 
     def current(self) -> Current:
         """Where the code that asks is running."""
-        return self._scope.current()
+        return self.scope.current()
 
     def _asked(self, ask: Callable[[], T]) -> T:
         box: concurrent.futures.Future[T] = concurrent.futures.Future()
@@ -291,11 +293,11 @@ class ThreadScope:
             except BaseException as error:  # noqa: BLE001 (handed to the thread that asked)
                 box.set_exception(error)
 
-        self._scope.driver.loop.call_soon_threadsafe(answer)
+        self.scope.driver.loop.call_soon_threadsafe(answer)
         return box.result()
 
     def _posted(self, begin: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-        driver = self._scope.driver
+        driver = self.scope.driver
         box: concurrent.futures.Future[Any] = concurrent.futures.Future()
 
         async def go() -> None:
@@ -352,6 +354,18 @@ class BodyScope:
             why="the body of an effect stands between its own records; what it does itself has none",
             hint="make the call from the workflow or from a step, before or after the tool",
         )
+
+
+def _salt(name: str) -> int:
+    """Where the numbers of a scope's tasks begin, so that scopes and runs do not share them."""
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:7], "big")
+
+
+def scope_of(caller: object) -> Scope | None:
+    """The scope of the code that this caller stands behind."""
+    if isinstance(caller, ThreadScope):
+        return caller.scope
+    return caller if isinstance(caller, Scope) else None
 
 
 def _refuse_loop(spec: ToolSpec) -> None:

@@ -22,7 +22,7 @@ from poimen import clock
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-Json: TypeAlias = None | bool | int | float | str | list[Any] | dict[str, Any]
+Json: TypeAlias = bool | int | float | str | list[Any] | dict[str, Any] | None
 TimeStyle: TypeAlias = Literal["utc", "local", "ago"]
 ColorWhen: TypeAlias = Literal["auto", "always", "never"]
 
@@ -170,7 +170,9 @@ class Output:
         for name in columns:
             table.add_column(name, overflow="fold")
         for row in rows:
-            cells = (Text(one_line(cell), _style(cell) if name == states else "") for name, cell in _pairs(columns, row))
+            cells = (
+                Text(one_line(cell), _style(cell) if name == states else "") for name, cell in _pairs(columns, row)
+            )
             table.add_row(*cells)
         console = Console(
             file=sys.stdout,

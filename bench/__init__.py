@@ -1,0 +1,1 @@
+"""Figures: what poimen costs, with the machine's raw floor beside every one."""

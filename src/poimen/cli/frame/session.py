@@ -1,0 +1,200 @@
+"""One command on its way: the log that its options lead to, who acts and why, whether somebody can be asked.
+
+This module must never know a single command; it keeps the invariants that reading creates and changes nothing,
+and that only `poimen run` makes a new database.
+
+Source: design api.md, "Command line" and "Configuration".
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import sys
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+from poimen import clock
+from poimen.blobs.tables import TieredBlobs
+from poimen.cli.frame.declaring import GIVEN, with_db
+from poimen.cli.frame.output import Output, rfc3339
+from poimen.engine.client import actor
+from poimen.engine.reading import feed_end
+from poimen.kernel.errors import ConfigurationError, NotFound, StorageFailed
+from poimen.log.disk.files import require
+from poimen.log.opening import file_of, locate, open_store, redacted
+from poimen.log.writer import Door
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from poimen.log.api import Store
+    from poimen.log.opening import Location
+
+T = TypeVar("T")
+
+_ENV_LINE: Final = re.compile(r"(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Log:
+    """An open log: the store, the door (for outsiders' records), and where large bodies lie."""
+
+    store: Store
+    door: Door
+    bodies: TieredBlobs
+
+
+class Session:
+    """One command on its way.
+
+    Arguments:
+        ctx: the command's context, all options read.
+    """
+
+    def __init__(self, ctx: click.Context) -> None:
+        given: dict[str, Any] = ctx.meta.get(GIVEN, {})
+        self.db: str | None = given.get("db")
+        self.limit: int | None = given.get("limit")
+        self.after: str = given.get("after") or ""
+        self.content = bool(given.get("content"))
+        self.dry_run = bool(given.get("dry_run"))
+        self.yes = bool(given.get("yes"))
+        self.asks = not given.get("no_input") and sys.stdin.isatty()
+        self.out: Output = Output(
+            form="json" if given.get("json") else "jsonl" if given.get("jsonl") else "text",
+            time=given.get("time") or "utc",
+            color=given.get("color") or "auto",
+            quiet=bool(given.get("quiet")),
+            verbose=bool(given.get("verbose")),
+        )
+        if given.get("env_file"):
+            _read_env(Path(given["env_file"]))
+
+    # ---- the log -----------------------------------------------------------------------------------------------
+
+    @functools.cached_property
+    def location(self) -> Location:
+        """Where the log is, and what decided that."""
+        return locate(self.db, cwd=Path.cwd())
+
+    @contextmanager
+    def reading(self) -> Iterator[Log]:
+        """Open the log for reading: nothing is created or changed.
+
+        Raises:
+            StorageFailed, ConfigurationError: there is none, or it cannot be read.
+        """
+        log = self._open(read_only=True)
+        try:
+            if self.out.form == "json":
+                self.out.as_of = {"feed": feed_end(log.store), "time": rfc3339(clock.wall_us())}
+            yield log
+        except NotFound as error:
+            error.where = error.where or redacted(self.location.url)
+            raise
+        finally:
+            log.store.close()
+
+    @contextmanager
+    def writing(self) -> Iterator[Log]:
+        """Open a log that exists for an outsider's record.
+
+        Raises:
+            StorageFailed, ConfigurationError: there is none, or it cannot be written.
+        """
+        with self._naming_source():
+            file = file_of(self.location.url)
+            if file is not None:
+                require(file.absolute())
+        log = self._open(read_only=False)
+        try:
+            yield log
+        finally:
+            log.store.close()
+
+    def _open(self, *, read_only: bool) -> Log:
+        with self._naming_source():
+            store = open_store(self.location.url, read_only=read_only)
+        return Log(store=store, door=Door(store), bodies=TieredBlobs(store, getattr(store, "path", None)))
+
+    @contextmanager
+    def _naming_source(self) -> Iterator[None]:
+        """A path that is wrong was named somewhere: say where."""
+        try:
+            yield
+        except (StorageFailed, ConfigurationError) as error:
+            if self.db is None:
+                error.message = f"{error.message} ({self.location.source})"
+            raise
+
+    def command(self, text: str) -> str:
+        """A command to be pasted: with the database, where one was given on this line."""
+        return with_db(text, self.db)
+
+    # ---- people ------------------------------------------------------------------------------------------------
+
+    def by(self, given: str | None) -> str:
+        """Who acts."""
+        return given or actor()
+
+    def why(self, given: str | None, *, what: str) -> str:
+        """Why, for the record: as given, else asked for.
+
+        Raises:
+            click.UsageError: it is missing and nobody can be asked.
+        """
+        if self.dry_run:
+            return given or ""
+        said = given or (click.prompt(f"why {what}", err=True) if self.asks else "")
+        if not said.strip():
+            raise click.UsageError(f"--why is missing: say why you {what}, for the record")
+        return str(said)
+
+    def confirm(self, question: str) -> None:
+        """Ask a person, where there is one and --yes was not given.
+
+        Raises:
+            click.Abort: the answer is no.
+        """
+        if self.asks and not self.yes and not self.dry_run:
+            click.confirm(question, abort=True, err=True)
+
+
+def _read_env(file: Path) -> None:
+    """Settings of a file, one `NAME=value` a line; what the environment has already stays.
+
+    Raises:
+        click.UsageError: when it cannot be read.
+    """
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise click.UsageError(f"--env-file {file} cannot be read: {error}") from error
+    for number, line in enumerate(lines, 1):
+        text = line.strip()
+        if not text or text.startswith("#"):
+            continue
+        found = _ENV_LINE.fullmatch(text)
+        if found is None:
+            raise click.UsageError(f"--env-file {file}, line {number} is not NAME=value")
+        value = found[2]
+        quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "'\""
+        os.environ.setdefault(found[1], value[1:-1] if quoted else value)
+
+
+def part_of(session: Session, items: Sequence[T], *, most: int | None) -> tuple[Sequence[T], bool]:
+    """The first items of a list, and whether there are more.
+
+    Arguments:
+        session: may have --limit.
+        items: at least one more than asked for, where there are more.
+        most: how many without --limit; None: all.
+    """
+    limit = session.limit or most
+    return (items, False) if limit is None or len(items) <= limit else (items[:limit], True)

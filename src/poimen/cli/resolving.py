@@ -1,0 +1,185 @@
+"""`poimen inbox resolve`: a person closes one effect that may have happened.
+
+The id must be said twice, or typed by somebody who can be asked; no option says yes to it. The same resolution again
+is no error, another one is a conflict. This module must never guess; it keeps the invariant that a resolution hits
+exactly one intent, against the LSN that its author saw.
+
+Source: design api.md, "Command line"; protocol.md, section 5 ("After Indeterminate").
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
+
+import click
+
+from poimen.cli.frame.arguments import from_json
+from poimen.cli.frame.declaring import changing, command, word
+from poimen.cli.intents import heads_from
+from poimen.cli.runs import row_shape
+from poimen.declare import values
+from poimen.declare.registry import Registry
+from poimen.engine import desk, reading
+from poimen.kernel.errors import Conflict, NotFound, NotStorable
+
+if TYPE_CHECKING:
+    from poimen.cli.frame.session import Log, Session
+    from poimen.kernel.views import IntentView
+
+_INLINE: Final = 16 * 1024
+"""Bytes of a value that still lies in its record; a larger one is kept beside."""
+
+To = Literal["landed", "not_landed", "abandoned"]
+
+
+@command(None, "resolve")
+@click.argument("intent")
+@click.option("--landed", "to", flag_value="landed", help="it happened")
+@click.option("--not-landed", "to", flag_value="not_landed", help="it did not happen: it is sent anew")
+@click.option("--abandon", "to", flag_value="abandoned", help="nobody will know: the step fails")
+@click.option("--value", help="with --landed: what the call would have returned, as JSON or @FILE")
+@click.option("--module", help="with --value: check it against the tool's result type")
+@click.option("--evidence", default="", help="what was seen, and where")
+@click.option("--expect-lsn", type=int, help="of the last record about it that you saw; a later one is a conflict")
+@click.option("--confirm", metavar="ID", help="the intent's whole id, where nobody can be asked")
+@changing
+def resolve(
+    session: Session,
+    *,
+    intent: str,
+    to: To | None,
+    value: str | None,
+    module: str | None,
+    evidence: str,
+    expect_lsn: int | None,
+    confirm: str | None,
+    by: str | None,
+    why: str | None,
+) -> None:
+    """Close one effect that may have happened: say what you have found out."""
+    if to is None:
+        raise click.UsageError("say what you have found out: --landed, --not-landed or --abandon")
+    if value is not None and to != "landed":
+        raise click.UsageError("--value belongs to --landed: what did not land has returned nothing")
+    body = _value(value) if value is not None else None
+    with session.reading() as log:
+        _, known = reading.intent_by_prefix(log.store, intent, unresolved=True)
+        before = _same_before(log, known, to, body)
+    if module is not None and to == "landed":
+        _check_type(known, body or b"null", module)
+    elif to == "landed" and body is None and not before:
+        session.out.say(
+            "its value is null, as of a call that returns nothing; --value JSON gives another, --module checks it"
+        )
+    if not before:
+        why = _sure(session, known, to, confirm, why)
+    lsn = known.last_lsn
+    if not before and not session.dry_run:
+        with session.writing() as log:
+            payload = body if body is None or len(body) <= _INLINE else log.bodies.put(body)
+            lsn = desk.resolve(
+                log.store,
+                log.door,
+                str(known.id),
+                to,
+                by=session.by(by),
+                why=why or "",
+                evidence=evidence,
+                value=payload,
+                expect_lsn=expect_lsn if expect_lsn is not None else known.last_lsn,
+            ).first
+    elif not before and expect_lsn not in {None, known.last_lsn}:
+        raise Conflict(f"something about {known.id} has changed since LSN {expect_lsn}", where=f"LSN {known.last_lsn}")
+    _resolved(session, known, to, lsn, before=before)
+
+
+def _value(text: str) -> bytes:
+    """A value given as JSON or as a file of JSON, in its stored form."""
+    said = text
+    if text.startswith("@"):
+        try:
+            said = Path(text[1:]).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise click.UsageError(f"--value {text} cannot be read: {error}") from error
+    try:
+        return values.dump(from_json(said), path="value")
+    except ValueError as error:
+        raise click.UsageError(f"--value is not JSON: {error}; a text needs quotes: --value '\"text\"'") from error
+
+
+def _same_before(log: Log, intent: IntentView, to: To, value: bytes | None) -> bool:
+    """Whether the intent was resolved in this way before.
+
+    Raises:
+        Conflict: it was closed otherwise.
+    """
+    closed = intent.resolution
+    if intent.open:
+        return False
+    if closed is not None and closed.to.value == to:
+        recorded = closed.value if closed.value is not None else b"null"
+        body = recorded if isinstance(recorded, bytes) else log.bodies.get(recorded.digest)
+        if value is None or value == body:
+            return True
+    how = f"resolved as {closed.to.value} by {closed.by}" if closed is not None else intent.state.value
+    what = " with another value" if closed is not None and closed.to.value == to else ""
+    raise Conflict(
+        f"{intent.id} is not open: {how}{what}",
+        where=f"LSN {intent.last_lsn}",
+        why="the first resolution stands" if closed is not None else "only what may have been sent can be resolved",
+        hint=f"poimen intents show {intent.id}",
+        lsn=intent.last_lsn,
+    )
+
+
+def _check_type(intent: IntentView, value: bytes, module: str) -> None:
+    """Refuse a value that the tool's code could not read."""
+    from poimen.cli.running import load
+
+    registry = Registry()
+    registry.add_module(load(module))
+    spec = registry.tool("tool", intent.pending.tool) or registry.tool("model", intent.pending.tool)
+    if spec is None:
+        raise NotFound(f"{module} has no tool called {intent.pending.tool}", hint="name the module that declares it")
+    try:
+        values.load(value, spec.parameters.result, path="--value")
+    except NotStorable as error:
+        raise click.UsageError(f"{error.message}: {spec.name} could not have returned that") from error
+
+
+def _sure(session: Session, intent: IntentView, to: To, confirm: str | None, why: str | None) -> str:
+    """Make sure that a person means this intent; returns why.
+
+    Raises:
+        click.UsageError: nobody can be asked, and the line does not say it.
+    """
+    said_so = to.replace("_", "-")
+    if confirm is not None and confirm != str(intent.id):
+        raise click.UsageError(f"--confirm names {confirm}, the intent is {intent.id}: nothing was recorded")
+    if session.dry_run:
+        return why or ""
+    if confirm is None and not session.asks:
+        missing = "" if why else " and --why"
+        raise click.UsageError(f"nobody can be asked here: give --confirm {word(str(intent.id))}{missing}")
+    why = session.why(why, what=f"say {said_so}")
+    if confirm is None:
+        session.out.say(f"{intent.pending.summary or intent.pending.tool}\n{intent.id}, LSN {intent.last_lsn}")
+        said = click.prompt(f"type {said_so} to record that, anything else to stop", err=True)
+        if said.strip() not in {said_so, to}:
+            raise click.Abort
+    return why
+
+
+def _resolved(session: Session, intent: IntentView, to: To, lsn: int, *, before: bool) -> None:
+    what = to.replace("_", " ")
+    changed = not before and not session.dry_run
+    said = "was resolved so before" if before else "would be resolved" if session.dry_run else "resolved"
+    data = {"id": str(intent.id), "to": to, "changed": changed, "dry_run": session.dry_run, "lsn": lsn}
+    session.out.show(data, lambda: session.out.line(f"{intent.id}: {what}, {said}"))
+    if not changed:
+        return
+    with session.reading() as log:
+        row = row_shape(session, log, next(heads_from(log, intent.id.run)))
+    if row["command"]:
+        session.out.say(f"run {row['id']} is {row['state']}, {row['reason']}\n      go on: {row['command']}")

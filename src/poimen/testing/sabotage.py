@@ -1,0 +1,133 @@
+"""The controls: poimen broken on purpose, in a child process: a check that such a poimen passes checks nothing.
+
+Each control replaces a part of the gate by a wrong one. Product code has no switch for any of this. This
+module must never be loaded by anything but a check of poimen itself; it keeps the invariant that what it
+broke stays broken until the process ends: there is no way back, so nothing else can run in it by mistake.
+
+Source: design proof.md (every harness has a control), P1, P5, P6.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from typing import TYPE_CHECKING, Any, Final
+
+from poimen.engine.driving.effects import EffectPort
+from poimen.gate import guard as gate
+from poimen.gate.guard import Guard
+from poimen.kernel import fold
+from poimen.kernel.errors import NotFound
+from poimen.kernel.intent import IntentDispatched, IntentPending
+from poimen.kernel.plan import Claim, Plan, Send, Then
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from poimen.kernel.plan import Command
+    from poimen.kernel.views import IntentView
+
+_applied: Final[list[str]] = []
+
+
+def apply(control: str) -> None:
+    """Break this process, for good.
+
+    Arguments:
+        control: a key of `CONTROLS`.
+
+    Raises:
+        NotFound: there is no such control.
+    """
+    if control not in CONTROLS:
+        raise NotFound(f"there is no control {control!r}", hint=f"one of {', '.join(CONTROLS)}", control=control)
+    if control not in _applied:
+        _applied.append(control)
+        CONTROLS[control]()
+
+
+def _two_records() -> None:
+    """One record before the call, one after it: both windows leave the same last record."""
+    _plan_with(claim=lambda pending: (pending,))
+    _send_without_a_record()
+    intent: Callable[..., None] = vars(fold)["_intent"]
+
+    def pending_is_dispatched(view: Any, line: Any, event: Any, lsn: int, at: int) -> None:
+        intent(view, line, event, lsn, at)
+        if isinstance(event, IntentPending):
+            intent(view, line, _dispatched(event), lsn, at)
+
+    _put(fold, "_intent", pending_is_dispatched)
+
+
+def _batched() -> None:
+    """Pending and Dispatched in one commit: three records, two syncs."""
+    _plan_with(claim=lambda pending: (pending, _dispatched(pending)))
+    _send_without_a_record()
+
+
+def _moved_up() -> None:
+    """The tool is entered while its Dispatched is still on its way to the disk."""
+    proceed, perform_call = Guard.proceed, Guard._perform_call  # noqa: SLF001 (it is what is broken)
+    early: dict[Guard, asyncio.Future[Any]] = {}
+
+    async def called_first(self: Guard) -> Any:
+        early[self] = asyncio.ensure_future(perform_call(self, 1))
+        for _ in range(3):  # the turns that it takes to reach the first line of the body
+            await asyncio.sleep(0)
+        return await proceed(self)
+
+    async def called_already(self: Guard, send: int) -> Any:
+        running = early.pop(self, None)
+        return await (perform_call(self, send) if running is None else running)
+
+    _put(Guard, "proceed", called_first)
+    _put(Guard, "_perform_call", called_already)
+
+
+CONTROLS: Final[Mapping[str, Callable[[], None]]] = {
+    "two_records": _two_records,
+    "batched": _batched,
+    "moved_up": _moved_up,
+}
+"""What can be broken, and what breaks it."""
+
+
+# ---- how -----------------------------------------------------------------------------------------------------------
+
+
+def _put(owner: Any, name: str, value: Any) -> None:
+    setattr(owner, name, value)
+
+
+def _dispatched(pending: IntentPending) -> IntentDispatched:
+    return IntentDispatched(step=pending.step, attempt=pending.attempt, ordinal=pending.ordinal, send=1)
+
+
+def _plan_with(*, claim: Callable[[IntentPending], tuple[Any, ...]]) -> None:
+    """The first commit of an effect holds `claim`, and its first send needs none of its own."""
+    plan: Callable[[IntentView | None, Command], Plan] = vars(gate)["plan"]
+    fresh: set[str] = set()
+
+    def planned(intent: IntentView | None, command: Command) -> Plan:
+        match command:
+            case Claim():
+                fresh.add(command.pending.request_id)
+                return dataclasses.replace(plan(intent, command), commit=claim(command.pending))
+            case Send() if intent is not None and intent.pending.request_id in fresh:
+                fresh.discard(intent.pending.request_id)
+                return Plan(commit=(), then=Then.CALL)
+            case _:
+                return plan(intent, command)
+
+    _put(gate, "plan", planned)
+
+
+def _send_without_a_record() -> None:
+    dispatch = EffectPort.dispatch
+
+    async def only_what_there_is(self: EffectPort, *events: Any) -> None:
+        if events:
+            await dispatch(self, *events)
+
+    _put(EffectPort, "dispatch", only_what_there_is)
