@@ -146,6 +146,37 @@ def serve(db: str, module: str, *runs: str) -> None:
     asyncio.run(main())
 
 
+def finish(db: str, module: str, run_id: str) -> None:
+    """Drive whatever can move until a run has ended, however long it waits in between."""
+
+    async def main() -> None:
+        async with poimen.Runtime(db, modules=[module], drain=0) as runtime:
+            say({"result": await (await runtime.get(run_id)).result()})
+
+    asyncio.run(main())
+
+
+def looks(db: str, module: str, n: str) -> None:
+    """Drive whatever can move while the worker looks for work so many times."""
+    look_once, left = worker.Worker._look_once, int(n)
+    over = asyncio.Event()
+
+    def looked(self: worker.Worker) -> None:
+        nonlocal left
+        look_once(self)
+        left -= 1
+        if left <= 0:
+            over.set()
+
+    worker.Worker._look_once = looked  # type: ignore[method-assign]
+
+    async def main() -> None:
+        async with poimen.Runtime(db, modules=[module], drain=0):
+            await over.wait()
+
+    asyncio.run(main())
+
+
 def cancel(db: str, run_id: str, why: str) -> None:
     """Ask for a run to be stopped."""
 
@@ -230,5 +261,19 @@ def starved(db: str, run_id: str, point: str, tool: str, spare: int) -> None:
                     await act()
                 except PoimenError as error:
                     say({"then": type(error).__name__, "text": str(error)})
+
+    asyncio.run(main())
+
+
+def reads(db: str, run_id: str) -> None:
+    """What a client without any code is told of a run that failed."""
+
+    async def main() -> None:
+        async with poimen.Client(db, read_only=True) as client:
+            try:
+                await (await client.get(run_id)).result()
+            except poimen.RunFailed as failed:
+                error: Any = failed.error
+                say({"type": error.type, "message": error.message, "limit": error.fields["limit"]})
 
     asyncio.run(main())

@@ -64,6 +64,7 @@ def _live(asked: dict[str, Any], fds: list[int]) -> None:
             os.dup2(fd, number)
             os.close(fd)
         os.chdir(asked["folder"])
+        sys.path.insert(0, asked["folder"])
         children.world.witness = asked["witness"]
         children.world.stops = set(asked["stops"])
         children.settle_in(**asked["settings"])

@@ -1,12 +1,29 @@
-"""Programs that run in children, to be killed there: one workflow for each effect class, and some for counting."""
+"""Programs that run in children, to be killed, counted or stopped there."""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import threading
+from pathlib import Path
+from typing import Any
 
 import poimen
 from poimen import effects
-from poimen.testing import Tape, entered_early, recording_tool, shared_syncs, sync_counter, taped
+from poimen.testing import (
+    Rendezvous,
+    Tape,
+    Witness,
+    entered_early,
+    recording_tool,
+    shared_syncs,
+    sync_counter,
+    taped,
+)
+
+DISPATCHED = "intent.dispatched.v1"
+
+# ---- one effect of each class --------------------------------------------------------------------------------------
 
 read = recording_tool("READ")
 idempotent = recording_tool("IDEMPOTENT")
@@ -40,28 +57,117 @@ async def mails(what: str) -> str:
     return await at_most_once(what)
 
 
-# ---- for counting ------------------------------------------------------------------------------------------------
+@poimen.workflow
+async def decides(what: str) -> str:
+    poimen.decide("drink", what)
+    return await at_most_once(what)
+
+
+# ---- many effects, counted -----------------------------------------------------------------------------------------
 
 
 @poimen.tool(effect=effects.AT_MOST_ONCE)
 async def touch(n: int) -> int:
-    if taping():
-        Tape.here().enter()
+    Tape.here().enter()
+    return n
+
+
+@poimen.tool(effect=effects.AT_MOST_ONCE)
+async def count(n: int) -> int:
     return n
 
 
 @poimen.workflow
 async def one_after_another(n: int) -> int:
-    return sum([await touch(i) for i in range(n)])
+    return sum([await count(i) for i in range(n)])
 
 
 @poimen.workflow
-async def at_once(n: int) -> int:
-    return sum(await asyncio.gather(*[touch(i) for i in range(n)]))
+async def in_waves(n: int, width: int) -> int:
+    total = 0
+    for first in range(0, n, width):
+        total += sum(await asyncio.gather(*[touch(i) for i in range(first, min(first + width, n))]))
+    return total
 
 
-def counted(db: str, n: int) -> dict[str, int]:
-    """What a run of `n` effects costs, seen from inside."""
-    with taped() as tape, sync_counter() as counter:
+def seen_from_inside(db: str, n: int) -> dict[str, int]:
+    """What a run of `n` effects costs."""
+    with sync_counter() as counter, taped() as tape:
         poimen.run(one_after_another(n), db=db, run_id="r")
-    return {"commits": len(tape.commits), "wal_syncs": counter.wal_syncs(db)}
+    return {"commits": len(tape.commits), "syncs": counter.wal_syncs(db)}
+
+
+def taped_waves(db: str, waves: list[list[int]]) -> dict[str, Any]:
+    """Make runs of `[n, width]` effects; tell what is wrong with the order of things, and how much there was."""
+    with taped() as tape:
+        for number, (n, width) in enumerate(waves):
+            poimen.run(in_waves(n, width), db=db, run_id=f"r{number}")
+    return {
+        "early": entered_early(tape),
+        "shared": shared_syncs(tape),
+        "entered": sum(entry.what == "entered" for entry in tape.entries),
+        "together": max(sum(record.kind == DISPATCHED for _, record in entry.records) for entry in tape.commits),
+    }
+
+
+# ---- one that stands still in the middle of its effect -------------------------------------------------------------
+
+
+@poimen.tool(effect=effects.IDEMPOTENT)
+async def stand_still(folder: str) -> str:
+    Witness.here().note(str(os.getpid()))
+    if not Path(folder, "gone").exists():
+        with Rendezvous(folder) as meeting:
+            await meeting.arrive_async()
+    return "stood"
+
+
+@poimen.workflow
+async def stands_still(folder: str) -> str:
+    return await stand_still(folder)
+
+
+# ---- one whose log fails -------------------------------------------------------------------------------------------
+
+
+@poimen.workflow
+async def goes_on(n: int) -> int:
+    for i in range(n):
+        await at_most_once(str(i))
+    return n
+
+
+def fails(db: str, n: int) -> dict[str, Any]:
+    """Run until the log fails; tell how, and whether this process can do anything with it afterwards."""
+    told: dict[str, Any] = {}
+    try:
+        poimen.run(goes_on(n), db=db, run_id="r")
+    except poimen.PoimenError as error:
+        told = {"error": type(error).__name__, "why": str(error)}
+    told["seen"] = len(Witness.here())
+    return told
+
+
+# ---- what a child can do -------------------------------------------------------------------------------------------
+
+
+def add(left: int, right: int) -> int:
+    return left + right
+
+
+def tell(name: str) -> dict[str, object]:
+    """What a child sees of itself."""
+    print(f"hello from {name}", flush=True)
+    return {"pid": os.getpid(), "cwd": str(Path.cwd()), "env": os.environ.get(name), "now": threading.active_count()}
+
+
+def fail(why: str) -> None:
+    raise ValueError(why)
+
+
+def leave(code: int) -> None:
+    os._exit(code)
+
+
+def never_end() -> None:
+    threading.Event().wait()

@@ -564,7 +564,8 @@ class Played:
     @property
     def end(self) -> int:
         """How many records lie before those that end the branch."""
-        return next((i for i, r in enumerate(self.records) if r.kind.startswith("branch.verifying")), len(self.records))
+        kinds = ("branch.verifying", "branch.ended")
+        return next((i for i, r in enumerate(self.records) if r.kind.startswith(kinds)), len(self.records))
 
     def cuts(self, after: int = 1) -> list[int]:
         """Where a crash can have left the log: at the end of a commit, before the branch had ended."""
@@ -650,6 +651,8 @@ class Play:
     def _decide(self, driven: Driven) -> bool:
         """What an operator does about a branch that waits for one; False when it waits for something else."""
         door = Door(driven.store)
+        if trunk(folded(self.run, driven.records)).cancel_lsn > driven.driver.line.cancel_lsn:
+            return True  # cancelled while it came to rest
         if any(w.reason != "operator" for w in driven.waiting):
             return False
         for waiting in driven.waiting:

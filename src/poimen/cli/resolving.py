@@ -31,6 +31,7 @@ _INLINE: Final = 16 * 1024
 """Bytes of a value that still lies in its record; a larger one is kept beside."""
 
 To = Literal["landed", "not_landed", "abandoned"]
+_OPTIONS: Final[dict[To, str]] = {"landed": "landed", "not_landed": "not-landed", "abandoned": "abandon"}
 
 
 @command(None, "resolve")
@@ -154,7 +155,7 @@ def _sure(session: Session, intent: IntentView, to: To, confirm: str | None, why
     Raises:
         click.UsageError: nobody can be asked, and the line does not say it.
     """
-    said_so = to.replace("_", "-")
+    said_so = _OPTIONS[to]
     if confirm is not None and confirm != str(intent.id):
         raise click.UsageError(f"--confirm names {confirm}, the intent is {intent.id}: nothing was recorded")
     if session.dry_run:
@@ -166,7 +167,7 @@ def _sure(session: Session, intent: IntentView, to: To, confirm: str | None, why
     if confirm is None:
         session.out.say(f"{intent.pending.summary or intent.pending.tool}\n{intent.id}, LSN {intent.last_lsn}")
         said = click.prompt(f"type {said_so} to record that, anything else to stop", err=True)
-        if said.strip() not in {said_so, to}:
+        if said.strip() != said_so:
             raise click.Abort
     return why
 

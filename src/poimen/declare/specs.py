@@ -151,6 +151,11 @@ class ToolSpec(Spec):
     queue_timeout_s: float | None = None
 
     @property
+    def probe_name(self) -> str | None:
+        """What an intent freezes of the probe, together with the tool's version; None without one."""
+        return f"{self.name}.probe" if self.probe is not None else None
+
+    @property
     def is_pure(self) -> bool:
         """Whether it is a tool without an intent: no I/O, computed again whenever it is asked for."""
         return self.effect is not None and self.effect.effect_class == "PURE"

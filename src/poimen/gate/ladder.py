@@ -41,6 +41,7 @@ from poimen.kernel.resolution import (
 if TYPE_CHECKING:
     from poimen.declare.specs import ToolSpec
     from poimen.gate.guard import Guard
+    from poimen.kernel.effect_class import Terms
     from poimen.kernel.intent import Payload
     from poimen.kernel.views import IntentView
 
@@ -63,9 +64,14 @@ def facts_of(guard: Guard, intent: IntentView) -> Facts:
         latest_known_us=guard.port.latest_at,
         readings=tuple(Reading(at_us=event.asked_at, answer=event.answer) for _, event in intent.probes),
         probing_since_us=since[0].asked_at if since else None,
-        probe_loaded=guard.spec.probe is not None,
+        probe_loaded=probe_loaded(guard.spec, guard.terms),
         demoted_to=intent.demoted_to,
     )
+
+
+def probe_loaded(spec: ToolSpec, terms: Terms) -> bool:
+    """Whether the probe that was frozen is the one that is loaded: a probe of another version is another probe."""
+    return spec.probe_name is not None and (terms.probe, terms.probe_version) == (spec.probe_name, spec.version)
 
 
 async def climb(guard: Guard) -> Closed:

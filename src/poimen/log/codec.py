@@ -178,9 +178,10 @@ def _in_optional_payload(raw: msgspec.Raw) -> i.Payload | None:
 
 
 def _in_terms(raw: msgspec.Raw) -> Terms:
-    given = msgspec.json.decode(raw, type=dict[str, Any])
-    known = {name: given.get(name) for name in _TERMS}
-    return Terms(**{**known, "effect_class": EffectClass(known["effect_class"])})
+    given: dict[str, Any] = msgspec.json.decode(raw, type=dict[str, Any])
+    known: dict[str, Any] = {name: given.get(name) for name in _TERMS}
+    known["effect_class"] = EffectClass(known["effect_class"])
+    return Terms(**known)
 
 
 def _in_outcome(raw: msgspec.Raw) -> Any:

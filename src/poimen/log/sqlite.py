@@ -22,18 +22,19 @@ from typing import TYPE_CHECKING, Any, Final
 from poimen import clock
 from poimen.kernel.errors import Corrupt, PoimenError, ReadOnly, StorageFailed
 from poimen.log import chain
-from poimen.log.api import Head, Record
-from poimen.log.disk import care, connect, doubt, files, leases
+from poimen.log.disk import care, connect, doubt, files
+from poimen.log.disk import leases as leasing
 from poimen.log.disk.anchor import Anchor
 from poimen.log.disk.connect import SQL, Reader
 from poimen.log.disk.group import Group, Memory
 from poimen.log.disk.handle import Handle, forked
+from poimen.log.disk.rows import head_of, record_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from poimen.log.api import Batch, Committed, Damage, Lease
+    from poimen.log.api import Batch, Committed, Damage, Head, Lease, Record
     from poimen.log.disk.doubt import Settled
     from poimen.log.disk.group import Place
 
@@ -165,15 +166,15 @@ class SqliteStore:
         handle = self._writing()
         with handle.lock:
             self._memory.places.pop(run, None)
-            return leases.claim(handle, run, worker=worker, lease_s=lease_s)
+            return leasing.claim(handle, run, worker=worker, lease_s=lease_s)
 
-    def renew(self, leases_held: Sequence[Lease], *, lease_s: float) -> list[Lease]:
+    def renew(self, leases: Sequence[Lease], *, lease_s: float) -> list[Lease]:
         """Prolong those of the leases that still hold, synced."""
-        return leases.renew(self._writing(), leases_held, lease_s=lease_s)
+        return leasing.renew(self._writing(), leases, lease_s=lease_s)
 
-    def release(self, leases_held: Sequence[Lease]) -> None:
+    def release(self, leases: Sequence[Lease]) -> None:
         """Give leases back; the epochs stay."""
-        leases.release(self._writing(), leases_held)
+        leasing.release(self._writing(), leases)
 
     def worker(self, worker_id: str) -> None:
         """Declare this process to be a live worker, until `close` or its death.
@@ -201,7 +202,7 @@ class SqliteStore:
             lsn += 1
             if row[0] != lsn:
                 raise _damaged(self.path, run, lsn, "is missing")
-            record = _record(run, row)
+            record = record_of(run, row)
             if chain.link_of(prev, record) != record.hash:
                 raise _damaged(self.path, run, lsn, "does not match its hash")
             records.append(record)
@@ -212,7 +213,7 @@ class SqliteStore:
         """Records of all runs with `pos > after`, in feed order, each checked against its hash."""
         records: list[Record] = []
         for run, *row, before in self._rows(SQL["feed"], (after, limit)):
-            record = _record(run, row)
+            record = record_of(run, row)
             if record.lsn == 1:
                 before = chain.first_prev(self._log_id, run)  # noqa: PLW2901
             if before is None or chain.link_of(before, record) != record.hash:
@@ -223,12 +224,12 @@ class SqliteStore:
     def head(self, run: str) -> Head | None:
         """The run's row, or None when no such run exists."""
         rows = self._rows(SQL["head"], (run,))
-        return _head(rows[0]) if rows else None
+        return head_of(rows[0]) if rows else None
 
     def heads(self, *, live: bool = False, prefix: str = "", after: str = "", limit: int = 1000) -> list[Head]:
         """Rows of runs by id, from the one after `after`; `live`: only those not in a terminal state."""
         sql = SQL["live_heads"] if live else SQL["heads"]
-        return [_head(row) for row in self._rows(sql, (after, prefix, f"{prefix}\U0010ffff", limit))]
+        return [head_of(row) for row in self._rows(sql, (after, prefix, f"{prefix}\U0010ffff", limit))]
 
     def blob(self, digest: str) -> bytes | None:
         """A body written with a batch, checked against its digest; None when there is none."""
@@ -355,38 +356,6 @@ class SqliteStore:
             if self._handle is None and self._sides.doubt.exists():
                 raise doubt.closed(self.path)
             return self._reader.rows(sql, values)
-
-
-def _record(run: str, row: Sequence[Any]) -> Record:
-    lsn, pos, branch, record_id, kind, subject, body, at, epoch, hash_ = row
-    return Record(
-        run=run,
-        lsn=lsn,
-        pos=pos,
-        branch=branch,
-        record_id=record_id.hex(),
-        kind=kind,
-        subject=subject,
-        body=body,
-        at=at,
-        epoch=epoch,
-        hash=hash_,
-    )
-
-
-def _head(row: Sequence[Any]) -> Head:
-    run, lsn, hash_, epoch, outsider_lsn, state, worker, lease_until, boot_id = row
-    return Head(
-        run=run,
-        lsn=lsn,
-        hash=hash_,
-        epoch=epoch,
-        outsider_lsn=outsider_lsn,
-        state=state,
-        worker=worker,
-        lease_until=lease_until,
-        boot_id=boot_id,
-    )
 
 
 def _damaged(path: Path, run: str, lsn: int, what: str) -> Corrupt:

@@ -237,6 +237,9 @@ class Attempts:
                 if guard.error is not None:
                     self.originals[step] = guard.error
                 error = guard.error or rebuild("failed", outcome.error)
+                if guard.spec.retry_on is None and not isinstance(outcome, FailedRead):
+                    # Whatever the tool raised: a no is final, and what was not sent may be sent.
+                    error = rebuild("rejected" if isinstance(outcome, RejectedOutcome) else "not_sent", outcome.error)
                 retry_at = self.driver.steps.retry_at(guard.spec, call, attempt, error)
                 return (AttemptFailed(step=step, attempt=attempt, error=outcome.error, retry_at=retry_at),)
 

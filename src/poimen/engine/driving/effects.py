@@ -113,8 +113,8 @@ def terms_of(spec: ToolSpec, timeout_s: float | None = None) -> Terms:
     return Terms(
         effect_class=effect_class,
         ttl_us=round(ttl.total_seconds() * 1e6) if ttl is not None else None,
-        probe=f"{spec.name}.probe" if spec.probe is not None else None,
-        probe_version=spec.version if spec.probe is not None else None,
+        probe=spec.probe_name,
+        probe_version=spec.version if spec.probe_name is not None else None,
         lag_us=round(lag.total_seconds() * 1e6) if lag is not None else 0,
         timeout_us=round((spec.timeout_s if timeout_s is None else timeout_s) * 1e6),
         grace_us=round(spec.grace_s * 1e6),

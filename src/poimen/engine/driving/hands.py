@@ -197,7 +197,8 @@ class Hands:
                     value = step.effects(event.attempt)[event.ordinal or 0].value
                 self._value(call, value)
             case AttemptFailed() | AttemptTimedOut():
-                self._error(call, event.error, self._driver.attempts.originals.pop(call.key, None))
+                original = self._driver.attempts.originals.pop(call.key, None)
+                self._error(call, event.error, original, self._kind(event.step, event.attempt))
             case AttemptCancelled():
                 future.end_cancelled()
             case AttemptIndeterminate():
@@ -261,6 +262,18 @@ class Hands:
             )
             return
         call.future.set_result(value)
+
+    def _kind(self, key: str, attempt: int) -> Kind:
+        """What a failed attempt is told as: the far side's no, where a tool that is its own step was given one."""
+        step = self._driver.line.steps.get(key)
+        intent = step.attempts[attempt - 1].intents.get(0) if step is not None and step.kind != "step" else None
+        match intent.outcome if intent is not None else None:
+            case RejectedOutcome():
+                return "rejected"
+            case NotSentOutcome():
+                return "not_sent"
+            case _:
+                return "failed"
 
     @staticmethod
     def _error(call: Call, record: ErrorRecord, original: BaseException | None, kind: Kind = "failed") -> None:

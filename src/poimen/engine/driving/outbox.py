@@ -67,6 +67,7 @@ class Outbox:
         self._waiting: list[tuple[Event, int]] = []
         self._blobs: list[Blob] = []
         self._timer: asyncio.TimerHandle | None = None
+        self._since = 0.0
         self._closed = False
         self.sending = 0
 
@@ -88,9 +89,11 @@ class Outbox:
         if self._closed:
             return
         at = clock.wall_us()
+        if not self._waiting:
+            self._since = self._driver.main.time()
         self._waiting.append((event, at))
         self._driver.hands.line_up(event, at, ready=True)
-        self._wait()
+        self._wait(WAIT_S)
 
     def replace(self, event: Event) -> None:
         """Put one record in the place of the newest that waits."""
@@ -108,13 +111,18 @@ class Outbox:
             if isinstance(event, AttemptSucceeded) or (isinstance(event, AttemptFailed) and event.retry_at is None)
         }
 
-    def _wait(self) -> None:
+    def _wait(self, seconds: float) -> None:
         if self._timer is None:
-            self._timer = self._driver.main.call_later(WAIT_S, self._time_up, context=BASE)
+            self._timer = self._driver.main.call_later(seconds, self._time_up, context=BASE)
 
     def _time_up(self) -> None:
         self._timer = None
-        if self._waiting and not self._closed:
+        if not self._waiting or self._closed:
+            return
+        left = self._since + WAIT_S - self._driver.main.time()
+        if left > 0:  # the timer was another record's, which has gone with company: this one may still find some
+            self._wait(left)
+        else:
             self._send(())
 
     def keep(self, body: bytes) -> Payload:

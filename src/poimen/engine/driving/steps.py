@@ -144,7 +144,7 @@ class Steps:
         """Start a new attempt of a parked step once everything unknown in the last one is resolved."""
         step = self.driver.line.steps[call.key]
         begun = self.current.get(call.key, 1) > step.last.no
-        if begun or not step.parked or any(i.open for i in step.last.intents.values()) or call.future.done():
+        if self.driver.stopping() or begun or not step.parked or any(i.open for i in step.last.intents.values()) or call.future.done():
             return
         self._next(call, step.last.no + 1)
 

@@ -19,14 +19,16 @@ import apsw
 from poimen import clock
 from poimen.kernel.errors import ConfigurationError, Corrupt, StorageFailed
 from poimen.log import chain
-from poimen.log.api import Damage, Record
+from poimen.log.api import Damage
 from poimen.log.disk import files
 from poimen.log.disk.connect import SQL, mark_of, translated
+from poimen.log.disk.rows import raw_record_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
+    from poimen.log.api import Record
     from poimen.log.disk.anchor import Anchored
     from poimen.log.disk.connect import Reader
     from poimen.log.disk.handle import Handle
@@ -119,7 +121,7 @@ class _Run:
     def _check_row(self, row: tuple[Any, ...], anchor_lsn: int) -> Iterator[Damage]:
         lsn, pos, hash_ = row[0], row[1], row[-1]
         try:
-            record = _record(self._run, row)
+            record = raw_record_of(self._run, row)
         except (UnicodeDecodeError, AttributeError, TypeError):
             yield self._damage(lsn, f"record {lsn} holds bytes that no record can hold")
         else:
@@ -137,23 +139,6 @@ class _Run:
 
     def _damage(self, lsn: int, what: str) -> Damage:
         return Damage(run=self._run, lsn=lsn, what=what)
-
-
-def _record(run: str, row: tuple[Any, ...]) -> Record:
-    lsn, pos, branch, record_id, kind, subject, body, at, epoch, hash_ = row
-    return Record(
-        run=run,
-        lsn=lsn,
-        pos=pos,
-        branch=branch.decode(),
-        record_id=record_id.hex(),
-        kind=kind.decode(),
-        subject=subject.decode(),
-        body=body,
-        at=at,
-        epoch=epoch,
-        hash=hash_,
-    )
 
 
 def _check_blobs(rows: Rows) -> Iterator[Damage]:
@@ -192,7 +177,7 @@ def rebuild(handle: Handle, state_of: StateOf | None = None) -> int:
 
 def _rebuild(handle: Handle, number: int, run: str, log_id: str, state_of: StateOf | None) -> bool:
     found = handle.execute(SQL["read_raw"], (number, 0, _ALL, _ALL)).fetchall()
-    records = [_record(run, row) for row in found]
+    records = [raw_record_of(run, row) for row in found]
     prev = chain.first_prev(log_id, run)
     for damage in chain.verify(records, prev):
         raise Corrupt(damage.what, where=f"{run} LSN {damage.lsn}", run_id=run, lsn=damage.lsn)

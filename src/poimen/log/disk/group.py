@@ -67,7 +67,8 @@ class Group:
     """
 
     __slots__ = (
-        "_before", "_blobs", "_handle", "_last_run", "_log_id", "_memory", "_rows", "_states", "ids", "placed", "places",
+        "_before", "_blobs", "_handle", "_last_run", "_log_id", "_memory", "_rows", "_states",
+        "ids", "placed", "places",
     )  # fmt: skip
 
     def __init__(self, handle: Handle, memory: Memory, log_id: str) -> None:
