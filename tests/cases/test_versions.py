@@ -31,6 +31,21 @@ async def shop(who: str) -> list[str]:
     # take the money first
     paid = await charge("alice", 10)
     return [paid, await mail(who)]
+
+
+@poimen.workflow
+async def other() -> int:
+    return 7
+'''
+TOOL = '''
+
+from poimen import effects
+
+
+@poimen.tool(effect=effects.IDEMPOTENT)
+async def charge(who: str, cents: int) -> str:
+    world.mark("charge")
+    return f"charged {cents}"
 '''
 
 
@@ -106,12 +121,28 @@ def test_c32_nor_is_a_result_handed_to_another_call(case: Case, deploy: Deploy, 
 def test_c32_other_parameters_of_the_workflow_stop_that_run_alone(case: Case, deploy: Deploy) -> None:
     deploy(SHOP)
     case.dies("run", "r", f"{deploy.file}:shop", '["bob"]', crash="committed:charge")
+    case.dies("run", "s", f"{deploy.file}:other", crash="admitted:other")
     deploy(SHOP, ("shop(who: str)", "shop(whom: int)"), ("mail(who)", "mail(str(whom))"))
-    with case.child("serve", deploy.file, "r", "q") as child:
-        child.hear()
-        assert child.hear()["error"] == "RunWaiting"
-        assert [one.reason for one in case.log("r").line.waiting] == ["code"]
-        assert child.hear()["error"] == "NotFound", "the runtime goes on"
+    _, stopped, other = case.says("serve", deploy.file, "r", "s")
+    assert stopped["error"] == "RunWaiting"
+    assert [one.reason for one in case.log("r").line.waiting] == ["code"]
+    assert "whom" in stopped["text"] and '{"who":"bob"}' in stopped["text"]
+    assert other == {"run": "s", "result": 7}
+
+
+def test_c32_other_parameters_of_a_tool_that_was_interrupted_stop_that_run_alone(case: Case, deploy: Deploy) -> None:
+    text = SHOP.replace("import charge, mail", "import mail, world") + TOOL
+    deploy(text)
+    case.dies("run", "r", f"{deploy.file}:shop", '["bob"]', crash="called:charge")
+    case.dies("run", "s", f"{deploy.file}:other", crash="admitted:other")
+    deploy(text, ("charge(who: str, cents: int)", "charge(who: str, cents: int, currency: str)"), ("10)", '10, "eur")'))
+    _, stopped, other = case.says("serve", deploy.file, "r", "s")
+    assert stopped["error"] == "RunWaiting"
+    assert [one.reason for one in case.log("r").line.waiting] == ["code"]
+    assert other == {"run": "s", "result": 7}
+    assert len(case.lines("charge")) == 1
+    deploy(text)
+    assert case.says("finish", deploy.file, "r") == [{"result": ["charged 10", "mailed bob"]}]
 
 
 # ---- C33 ---------------------------------------------------------------------------------------------------------------

@@ -144,7 +144,14 @@ def test_5_resuming_what_does_not_wait(cli: Cli, killed: Path) -> None:
 
 
 def test_6_a_wrong_path_is_one_line(cli: Cli, tmp_path: Path) -> None:
-    for words in (("runs",), ("inbox",), ("log", "check"), ("db",), ("runs", "cancel", "x", "--why", "y"), ("decisions",)):
+    for words in (
+        ("runs",),
+        ("inbox",),
+        ("log", "check"),
+        ("db",),
+        ("runs", "cancel", "x", "--why", "y"),
+        ("decisions",),
+    ):
         done = cli(*words, "--db", "nowhere/db")
         assert (done.code, done.out, done.err.count("\n")) == (6, "", 1), done
         assert "no database at" in done.err

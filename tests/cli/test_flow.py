@@ -84,7 +84,9 @@ def test_a_person_at_a_terminal_is_asked_and_yes_does_not_answer(waiting: Path, 
     assert "why say abandon" in said
     assert "type abandon to record that" in said
     assert f"{MAIL}: abandoned, resolved" in out
-    (closed,) = [i["resolution"] for i in child("intents", "ls", "--db", "db", "--json", cwd=tmp_path).data if i["resolution"]]
+    (closed,) = [
+        i["resolution"] for i in child("intents", "ls", "--db", "db", "--json", cwd=tmp_path).data if i["resolution"]
+    ]
     assert (closed["to"], closed["why"], closed["by"]) == ("abandoned", "nobody knows", "tester")
 
 

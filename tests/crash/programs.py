@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import sys
 import threading
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import poimen
 from poimen import effects
@@ -20,6 +22,9 @@ from poimen.testing import (
     sync_counter,
     taped,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
 
 DISPATCHED = "intent.dispatched.v1"
 
@@ -94,7 +99,7 @@ def seen_from_inside(db: str, n: int) -> dict[str, int]:
     """What a run of `n` effects costs."""
     with sync_counter() as counter, taped() as tape:
         poimen.run(one_after_another(n), db=db, run_id="r")
-    return {"commits": len(tape.commits), "syncs": counter.wal_syncs(db)}
+    return {"commits": len(tape.commits), "syncs": counter.wal_syncs(db), "of_the_database": counter.syncs[db]}
 
 
 def taped_waves(db: str, waves: list[list[int]]) -> dict[str, Any]:
@@ -113,12 +118,10 @@ def taped_waves(db: str, waves: list[list[int]]) -> dict[str, Any]:
 # ---- one that stands still in the middle of its effect -------------------------------------------------------------
 
 
-@poimen.tool(effect=effects.IDEMPOTENT)
+@poimen.tool(effect=effects.AT_MOST_ONCE)
 async def stand_still(folder: str) -> str:
-    Witness.here().note(str(os.getpid()))
-    if not Path(folder, "gone").exists():
-        with Rendezvous(folder) as meeting:
-            await meeting.arrive_async()
+    with Rendezvous(folder) as meeting:
+        await meeting.arrive_async()
     return "stood"
 
 
@@ -137,15 +140,41 @@ async def goes_on(n: int) -> int:
     return n
 
 
-def fails(db: str, n: int) -> dict[str, Any]:
-    """Run until the log fails; tell how, and whether this process can do anything with it afterwards."""
-    told: dict[str, Any] = {}
+def fails(db: str, n: int) -> None:
+    """Run until the log fails; tell how, what the witness had seen by then, and stay until the parent has looked."""
     try:
         poimen.run(goes_on(n), db=db, run_id="r")
     except poimen.PoimenError as error:
-        told = {"error": type(error).__name__, "why": str(error)}
-    told["seen"] = len(Witness.here())
-    return told
+        say({"error": type(error).__name__, "ids": list(error.ids.get("record_ids", ())), "seen": len(Witness.here())})
+    sys.stdin.readline()
+
+
+def fails_for_all(db: str, n: int) -> None:
+    """The same for two runs of one runtime; then try to begin a third."""
+    asyncio.run(_fails_for_all(db, n))
+
+
+async def _fails_for_all(db: str, n: int) -> None:
+    runtime = await poimen.Runtime.open(db, modules=["tests.crash.programs"])
+    runs = [await runtime.start(goes_on(n), run_id=f"r{number}") for number in (1, 2)]
+    errors = [await _error(run.result()) for run in runs]
+    seen = len(Witness.here())
+    late = await _error(runtime.start(goes_on(1), run_id="late"))
+    await _error(runtime.close())
+    say({"errors": errors, "late": late, "seen": seen, "seen_after": len(Witness.here())})
+
+
+async def _error(work: Coroutine[Any, Any, object]) -> str:
+    try:
+        await work
+    except poimen.PoimenError as error:
+        return type(error).__name__
+    return ""
+
+
+def say(what: object) -> None:
+    """One JSON line, in one write."""
+    os.write(1, json.dumps(what).encode() + b"\n")
 
 
 # ---- what a child can do -------------------------------------------------------------------------------------------

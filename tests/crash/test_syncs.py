@@ -38,6 +38,7 @@ def test_ten_effects_cost_thirty_commits_and_thirty_syncs(server: ForkServer, tm
     wanted = EACH * (MANY - FEW)
     assert many["commits"] - few["commits"] == wanted
     assert many["syncs"] - few["syncs"] == wanted
+    assert many["of_the_database"] == few["of_the_database"], "a WAL checkpoint came between"
     seen = [outside(tmp_path, n).wal_syncs(tmp_path / f"out-{n}") for n in (FEW, MANY)]
     assert seen == [few["syncs"], many["syncs"]], "the VFS and strace disagree"
 

@@ -559,17 +559,19 @@ class Played:
     seen: list[tuple[Any, ...]]
     replayed: int
     details: str
-    result: Any = None
+    state: str
+    ran: bool
 
     @property
     def end(self) -> int:
-        """How many records lie before those that end the branch."""
+        """How many records lie before the commit that ended the branch."""
         kinds = ("branch.verifying", "branch.ended")
-        return next((i for i, r in enumerate(self.records) if r.kind.startswith(kinds)), len(self.records))
+        first = next((i for i, r in enumerate(self.records) if r.kind.startswith(kinds)), len(self.records))
+        return max(at for at in self.store.commits if at <= first)
 
     def cuts(self, after: int = 1) -> list[int]:
         """Where a crash can have left the log: at the end of a commit, before the branch had ended."""
-        return sorted({after, *(at for at in self.store.commits if after <= at <= self.end)})
+        return sorted({at for at in self.store.commits if after <= at <= self.end})
 
 
 class Watched:
@@ -646,7 +648,8 @@ class Play:
             if driven.how != "waiting" or not self._decide(driven):
                 break
             before = cell.seen
-        return Played(driven.how, store, driven.records, cell.seen, replayed, driven.details, driven.result)
+        state, ran = driven.driver.line.state.name, driven.driver.root is not None
+        return Played(driven.how, store, driven.records, cell.seen, replayed, driven.details, state, ran)
 
     def _decide(self, driven: Driven) -> bool:
         """What an operator does about a branch that waits for one; False when it waits for something else."""

@@ -159,7 +159,9 @@ class CutStore(MemoryStore):
             lease_until=0,
             boot_id="",
         )
-        return CutStore(contents)
+        cut = CutStore(contents)
+        cut.commits = [one for one in self.commits if one <= at]
+        return cut
 
 
 def events_of(records: Sequence[Record]) -> list[Event]:

@@ -25,6 +25,7 @@ KERNEL = frozenset({
     "intent",
     "plan",
     "resolution",
+    "views",
 })  # fmt: skip
 
 

@@ -8,6 +8,7 @@ Source: design api.md, "Command line"; protocol.md, section 3.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
@@ -61,22 +62,34 @@ def body_of(payload: Payload | None, log: Log, *, content: bool) -> Json:
     return value
 
 
-def hide(body: Any, log: Log, *, content: bool) -> Any:
-    """A record's body as stored, its own bodies shown or told by their sizes.
+def body_shape(record: Record, log: Log, *, content: bool) -> dict[str, Any]:
+    """A record's body as JSON: what was stored, what was left out as a default, bodies shown or told by their sizes.
 
     Arguments:
-        body: as `codec.plain` gives it; changed in place.
+        record: of any kind, known or not.
         log: to fetch large bodies from.
-        content: whether they were asked for.
+        content: whether bodies were asked for.
     """
-    if not isinstance(body, dict):
-        return body
-    for name in ("args", "value", "fields"):
-        if body.get(name) is not None:
-            body[name] = _shown(body[name], log, content=content)
-    for name in ("outcome", "error"):
-        hide(body.get(name), log, content=content)
+    body = _whole(codec.TAGS.get(record.kind), codec.plain(record))
+    outcome = body.get("outcome")
+    if isinstance(outcome, dict):
+        body["outcome"] = _whole(codec.OUTCOMES.get(str(outcome.get("kind"))), outcome)
+    for part in (body, body.get("outcome"), body.get("error"), (body.get("outcome") or {}).get("error")):
+        for name in ("args", "value", "fields"):
+            if isinstance(part, dict) and part.get(name) is not None:
+                part[name] = _shown(part[name], log, content=content)
     return body
+
+
+def _whole(cls: type | None, body: dict[str, Any]) -> dict[str, Any]:
+    """A body with the fields that were left out because they have their default values."""
+    left_out: dict[str, Any] = {}
+    for field in dataclasses.fields(cls) if cls is not None else ():
+        if field.default_factory is not dataclasses.MISSING:
+            left_out[field.name] = field.default_factory()
+        elif field.default is not dataclasses.MISSING:
+            left_out[field.name] = field.default
+    return left_out | body
 
 
 def _shown(value: Any, log: Log, *, content: bool) -> Json:
@@ -107,7 +120,7 @@ def record_shape(record: Record, log: Log, *, content: bool) -> dict[str, Json]:
         "epoch": record.epoch,
         "record_id": record.record_id,
         "hash": record.hash.hex(),
-        "body": hide(codec.plain(record), log, content=content),
+        "body": body_shape(record, log, content=content),
     }
 
 
@@ -185,7 +198,7 @@ def intent_shape(view: RunView, intent: IntentView, records: Iterable[Record], l
 
 
 def _about(record: Record, log: Log, *, content: bool) -> dict[str, Any]:
-    body = hide(codec.plain(record), log, content=content)
+    body = body_shape(record, log, content=content)
     rest = {k: v for k, v in body.items() if k not in {"step", "attempt", "ordinal", "terms", "args"}}
     return {"lsn": record.lsn, "at": rfc3339(record.at), "kind": name_of(record.kind), "body": rest}
 

@@ -70,12 +70,16 @@ def cancel(store: Store, door: Door, run: str, *, by: str, why: str) -> bool:
     Raises:
         NotFound: no such run.
     """
-    view, _ = read_run(store, run)
-    line = trunk(view)
-    if line.cancel_lsn or line.state.name in TERMINAL_STATES:
-        return False
-    append(door, run, line.id, CancelRequested(by=by, why=why))
-    return True
+    while True:
+        view, _ = read_run(store, run)
+        line = trunk(view)
+        if line.cancel_lsn or line.state.name in TERMINAL_STATES:
+            return False
+        try:
+            append(door, run, line.id, CancelRequested(by=by, why=why), expect_lsn=view.lsn)
+        except Conflict:
+            continue  # something about the branch has happened since it was read: perhaps its end
+        return True
 
 
 def resume(store: Store, door: Door, run: str, *, by: str, why: str) -> None:

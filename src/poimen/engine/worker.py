@@ -22,7 +22,7 @@ from poimen.engine.loop import BASE
 from poimen.engine.reading import read_run
 from poimen.gate import points
 from poimen.gate.guard import thread_pool
-from poimen.kernel.errors import Corrupt, Fenced, PoimenError
+from poimen.kernel.errors import Corrupt, Fenced, NotStorable, PoimenError
 from poimen.kernel.events import Waiting
 from poimen.kernel.fold import trunk
 from poimen.log import codec
@@ -161,7 +161,11 @@ class Worker:
             if spec is None:
                 continue
             scope = driver.attempts.scope(step.key, intent.id.attempt) if step.kind == "step" else None
-            driver.effects.recover(intent, spec, scope, driver.packed(intent, driver.fetch(step.args)))
+            try:
+                driver.effects.recover(intent, spec, scope, driver.packed(intent, driver.fetch(step.args)))
+            except NotStorable as error:
+                detail = f"the stored arguments of {intent.id} do not fit the tool that is loaded: {error.message}"
+                return (Waiting(reason="code", about=str(intent.id), detail=detail),)
         return ()
 
     def tool(self, name: str) -> ToolSpec | None:

@@ -1,0 +1,1 @@
+"""The only door to the world: the guard and the ladder."""

@@ -223,15 +223,25 @@ class Guard:
     async def ask_probe(self) -> object:
         """Run the probe once; what it returned, or the exception that it raised."""
         caller = self.port.caller(self.key, self.pending.request_id, probing=True)
-        return await _asked(
-            self.spec,
-            self.args,
-            self.kwargs,
-            caller,
-            self.port.threads,
-            timeout_us=self.terms.timeout_us,
-            grace_us=self.terms.grace_us,
-        )
+        try:
+            return await _asked(
+                self.spec,
+                self.args,
+                self.kwargs,
+                caller,
+                self.port.threads,
+                timeout_us=self.terms.timeout_us,
+                grace_us=self.terms.grace_us,
+                begun=self._asking,
+            )
+        finally:
+            self._open = None
+
+    def _asking(self, call: _call.OpenCall) -> None:
+        """The probe is at work: whoever asks the guard to stop does not wait for its answer."""
+        self._open = call
+        if self.stopping:
+            self.stop(self.stopping)
 
 
 # ---- code that is no effect ------------------------------------------------------------------------------------------
@@ -288,6 +298,7 @@ async def _asked(
     *,
     timeout_us: int,
     grace_us: int,
+    begun: Callable[[_call.OpenCall], None] = lambda _call: None,
 ) -> object:
     """What a probe returned, or the exception that it raised; it may only read."""
     if spec.probe is None:
@@ -301,6 +312,7 @@ async def _asked(
         threads=threads,
         late=lambda _ended: None,
     )
+    begun(call)
     ended = await call.end(timeout_s=timeout_us / 1e6, grace_s=grace_us / 1e6)
     match ended:
         case Value():

@@ -1,0 +1,1 @@
+"""What poimen knows, as pure data and functions."""

@@ -1,8 +1,7 @@
 """Every error that poimen raises, in one closed family, grouped by who can act.
 
-A message says what happened, where, why it matters and how to go on. The docstring of each class
-is its long form: `poimen explain CODE` prints it. This module must never know about I/O, clocks or
-any third-party package; it keeps the invariant that each error has one stable code.
+A message says what happened, where, why it matters and how to go on. The docstring of each class is its long form
+(`poimen explain CODE`). This module must never know about I/O; it keeps the invariant that a code never changes.
 
 Source: design api.md, "Errors".
 """
@@ -65,8 +64,8 @@ class PoimenError(Exception):
 class NotBuiltYet(PoimenError):
     """The name is part of the public interface, its machinery is not in this version.
 
-    Nothing has happened: the error is raised before any record is written. `poimen doctor` and the
-    changelog say which version brings it.
+    Nothing has happened: the error is raised before any record is written. `poimen doctor` and the changelog say which
+    version brings it.
     """
 
     code = "PO100"
@@ -75,9 +74,8 @@ class NotBuiltYet(PoimenError):
 class IllegalTransition(PoimenError):
     """A state was asked to move where the normative table has no arm.
 
-    Nothing leaves a terminal state, and each cause is legal from exactly one state. The table is
-    in `docs/reference/states.md`. From user code this is a move of a domain state that the
-    workflow did not declare.
+    Nothing leaves a terminal state, and each cause is legal from exactly one state. The table is in
+    `docs/reference/states.md`. From user code this is a move of a domain state that the workflow did not declare.
     """
 
     code = "PO101"
@@ -88,9 +86,8 @@ class IllegalTransition(PoimenError):
 class UnguardedEffect(PoimenError):
     """A tool, model or step was called where no run stands behind it.
 
-    Outside a run there is no log to write the intent to, so the call is refused before anything is
-    done. Start a run around it (`poimen.run(workflow(...))`), or, in a test, take the plain function
-    with `poimen.testing.raw(tool)`.
+    Outside a run there is no log to write the intent to, so the call is refused before anything is done. Start a run
+    around it (`poimen.run(workflow(...))`), or, in a test, take the plain function with `poimen.testing.raw(tool)`.
     """
 
     code = "PO102"
@@ -110,8 +107,8 @@ class WouldBlock(PoimenError):
 class DecisionConflict(PoimenError):
     """A decision id was used again with another value.
 
-    The recorded decision stands. A decision id names one choice in the history of a branch; use
-    another id for another choice.
+    The recorded decision stands. A decision id names one choice in the history of a branch; use another id for another
+    choice.
     """
 
     code = "PO104"
@@ -138,9 +135,8 @@ class RunExists(PoimenError):
 class NotStorable(PoimenError):
     """A value cannot be written to the log, or does not match its annotation.
 
-    Refused before anything happened. Storable are JSON types, dataclasses, enums, datetime, date,
-    time, timedelta, Decimal, UUID, bytes, pydantic models, msgspec structs and types with a
-    registered codec.
+    Refused before anything happened. Storable are JSON types, dataclasses, enums, datetime, date, time, timedelta,
+    Decimal, UUID, bytes, pydantic models, msgspec structs and types with a registered codec.
     """
 
     code = "PO107"
@@ -193,8 +189,8 @@ class ReadOnly(PoimenError):
 class CodeChanged(PoimenError):
     """The code asks for something else than what is recorded.
 
-    Nothing was executed and nothing was replayed as another call's result. Run the recorded version
-    on a worker, rewind before the first difference, or guard the change with `poimen.patched(id)`.
+    Nothing was executed and nothing was replayed as another call's result. Run the recorded version on a worker,
+    rewind before the first difference, or guard the change with `poimen.patched(id)`.
     """
 
     code = "PO204"
@@ -207,9 +203,8 @@ class CodeChanged(PoimenError):
 class Rejected(PoimenError):
     """The far side said no: nothing happened.
 
-    A tool raises it (or lists exception types in `rejected=`) when the far side refused the request.
-    It speaks for one send; `all_sends=True` says that no earlier send of the same request id landed
-    either.
+    A tool raises it (or lists exception types in `rejected=`) when the far side refused the request. It speaks for one
+    send; `all_sends=True` says that no earlier send of the same request id landed either.
     """
 
     code = "PO301"
@@ -228,13 +223,8 @@ class NotSent(PoimenError):
 class StepError(PoimenError):
     """A step failed with an error whose type is not part of the closed set.
 
-    The type's name, the message and the plain fields are recorded; nothing is unpickled. While the
-    process lives that raised it, the original is `__cause__`.
-
-    Arguments:
-        type: the name of the exception's class.
-        message: its text.
-        fields: those of its attributes that are plain values.
+    `type` is the name of the exception's class, `message` its text, `fields` those of its attributes that are plain
+    values; nothing is unpickled. While the process lives that raised it, the original is `__cause__`.
     """
 
     code = "PO303"
@@ -255,8 +245,8 @@ class StepError(PoimenError):
 class IndeterminateOutcome(PoimenError):
     """An effect may have happened and nobody knows.
 
-    Raised only where `on_indeterminate="raise"` was chosen. The intent is in the inbox: verify first
-    at the far side, never simply try again.
+    Raised only where `on_indeterminate="raise"` was chosen. The intent is in the inbox: verify first at the far side,
+    never simply try again.
     """
 
     code = "PO310"
@@ -281,8 +271,8 @@ class BudgetReached(PoimenError):
 class CrashLoop(PoimenError):
     """The process died several times in the same attempt without a new record of that attempt.
 
-    The attempt is stopped so that other runs go on. Look at the recorded causes, mend the code, then
-    `poimen runs resume RUN`.
+    The attempt is stopped so that other runs go on. Look at the recorded causes, mend the code, then `poimen runs
+    resume RUN`.
     """
 
     code = "PO313"
@@ -344,8 +334,8 @@ class Fenced(PoimenError):
 class CommitUnknown(PoimenError):
     """The commit failed in a way that leaves open whether it is on disk.
 
-    A failed commit is unknown, not undone. This handle acknowledges nothing more; the next opening of
-    the database settles each doubtful append by its record id and logs what it found.
+    A failed commit is unknown, not undone. This handle acknowledges nothing more; the next opening of the database
+    settles each doubtful append by its record id and logs what it found.
     """
 
     code = "PO402"
@@ -383,28 +373,19 @@ class InvariantViolated(PoimenError):
 class Suspended(BaseException):
     """The run is being parked: let it pass through.
 
-    A BaseException, so that `except Exception` does not swallow it. Code in `finally` may run; no
-    effect can be made there.
+    A BaseException, so that `except Exception` does not swallow it. Code in `finally` may run; no effect can be made
+    there.
     """
 
 
 def invariant(holds: object, rule: str, **ids: Any) -> None:
-    """Check an invariant before a write or after a read.
-
-    Arguments:
-        holds: truthy when the invariant is kept.
-        rule: the invariant in one sentence.
-        ids: what is needed to find the place.
-
-    Raises:
-        InvariantViolated: when it does not hold (`python -O` does not remove the check).
-    """
+    """Raise `InvariantViolated`, naming the rule and the `ids`, unless it holds; `python -O` does not remove it."""
     if not holds:
         violated(rule, **ids)
 
 
 def violated(rule: str, **ids: Any) -> NoReturn:
-    """Raise `InvariantViolated` for a place that must never be reached."""
+    """Raise `InvariantViolated`."""
     facts = ", ".join(f"{name}={value!r}" for name, value in ids.items())
     raise InvariantViolated(rule, where=facts, **ids)
 

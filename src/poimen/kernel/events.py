@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias, get_args
 
-from poimen.kernel.intent import ErrorRecord, IntentEvent, Payload
+from poimen.kernel.intent import ErrorRecord, IntentEvent, OfIntent, Payload
 
 # ---- the run and its branch ----------------------------------------------------------------------------------
 
@@ -280,7 +280,7 @@ Losing one only runs code again whose effects are inherited. Every other event i
 
 def subject(event: Event) -> str:
     """What an event is about; an outsider's `expect` refers to it."""
-    if isinstance(event, get_args(IntentEvent)):
+    if isinstance(event, OfIntent):
         return f"intent:{event.step}/{event.attempt}/{event.ordinal}"
     if isinstance(event, DecisionRecorded | DecisionSettled):
         return f"decision:{event.id}"

@@ -14,17 +14,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from poimen.kernel import branch as b
-from poimen.kernel.attempt import (
-    Admitted,
-    AttemptState,
-    CancelRequested,
-    Cause,
-    Completed,
-    Errored,
-    LeftUnresolved,
-    StepDeadlinePassed,
-    transition,
-)
+from poimen.kernel import attempt as a
+from poimen.kernel.attempt import AttemptState, transition
 from poimen.kernel.effect_class import EffectClass
 from poimen.kernel.errors import invariant
 from poimen.kernel.events import (
@@ -61,6 +52,7 @@ from poimen.kernel.intent import (
     IntentProbed,
     IntentResolved,
     LateOutcome,
+    OfIntent,
     ReadDropped,
     Resolution,
     Returned,
@@ -82,7 +74,7 @@ from poimen.kernel.views import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from poimen.kernel.events import Event
+    from poimen.kernel.events import AttemptEvent, BranchEvent, Event, OtherEvent
     from poimen.kernel.intent import IntentEvent
 
 
@@ -123,6 +115,15 @@ def apply(view: RunView, *, lsn: int, at: int, branch: str, event: Event, epoch:
     if line is None:
         invariant(isinstance(event, AppendSettled), "a record belongs to a branch that exists", run=view.run, lsn=lsn)
         return
+    if isinstance(event, OfIntent):
+        _intent(view, line, event, lsn, at)
+        if epoch and isinstance(event, TELLING):
+            _told(line, event, lsn)
+    else:
+        _fold(line, event, lsn, at)
+
+
+def _fold(line: BranchView, event: AttemptEvent | BranchEvent | OtherEvent, lsn: int, at: int) -> None:
     match event:
         case AttemptStarted() | StepComputed():
             _started(line, event, lsn, at)
@@ -130,23 +131,6 @@ def apply(view: RunView, *, lsn: int, at: int, branch: str, event: Event, epoch:
             line.steps[event.step].attempts[event.attempt - 1].resumes += 1
         case AttemptSucceeded() | AttemptFailed() | AttemptTimedOut() | AttemptIndeterminate() | AttemptCancelled():
             _ended(line, event, lsn, at)
-        case (
-            IntentPending()
-            | IntentDispatched()
-            | IntentCommitted()
-            | SendAnswered()
-            | IntentClassified()
-            | IntentProbed()
-            | IntentDemoted()
-            | RuleApplied()
-            | IntentResolved()
-            | IntentClaimed()
-            | LateOutcome()
-            | ReadDropped()
-        ):
-            _intent(view, line, event, lsn, at)
-            if epoch and isinstance(event, TELLING):
-                _told(line, event, lsn)
         case BranchStarted() | BranchResumed() | BranchWaiting() | BranchVerifying() | BranchEnded():
             _branch(line, event)
         case RunCancelRequested():
@@ -155,26 +139,17 @@ def apply(view: RunView, *, lsn: int, at: int, branch: str, event: Event, epoch:
         case CancelDelivered():
             line.cancel_delivered = True
         case ResumeRequested():
-            line.resume_lsn = lsn
-            line.resumes = 0
+            line.resume_lsn, line.resumes = lsn, 0
             for step in line.steps.values():
                 step.last.resumes = 0
         case DecisionRecorded():
-            line.decisions[event.id] = DecisionView(
-                id=event.id,
-                value=event.value,
-                value_digest=event.value_digest,
-                lsn=lsn,
-                at=at,
-                step=event.step,
-                seq=event.seq,
-            )
+            line.decisions[event.id] = DecisionView.of(event, lsn=lsn, at=at)
         case DecisionSettled():
             _settle(line, event.id, "rejected" if event.rejected else "settled")
         case TimerFired():
             line.resumes = 0
-        case AppendSettled():
-            pass
+        case RunAdmitted() | AppendSettled():
+            pass  # an admission has no line to change yet; a settlement changes none
 
 
 TELLING = (IntentCommitted, IntentResolved, ReadDropped, RuleApplied)
@@ -219,11 +194,11 @@ def _started(line: BranchView, event: AttemptStarted | StepComputed, lsn: int, a
         step.attempts.append(AttemptView(no=number))
     invariant(number == len(step.attempts), "attempts are numbered without a gap", step=event.step, attempt=number)
     attempt = step.last
-    attempt.state = transition(attempt.state, Admitted())
+    attempt.state = transition(attempt.state, a.Admitted())
     attempt.started_lsn, attempt.started_at = lsn, at
     if isinstance(event, StepComputed):
         attempt.started_at = event.started_at
-        attempt.state = transition(attempt.state, Completed())
+        attempt.state = transition(attempt.state, a.Completed())
         attempt.value, attempt.ended_lsn, attempt.ended_at = event.value, lsn, at
 
 
@@ -236,24 +211,24 @@ def _ended(
     step = line.steps[event.step]
     attempt = step.attempts[event.attempt - 1]
     open_intents = bool(attempt.unknown())
-    cause: Cause
+    cause: a.Cause
     match event:
         case AttemptSucceeded():
-            cause = Completed()
+            cause = a.Completed()
             attempt.value = event.value
             if event.value is None and event.ordinal is not None:
                 attempt.value = step.effects(event.attempt)[event.ordinal].value
         case AttemptFailed():
-            cause = Errored()
+            cause = a.Errored()
             attempt.error = event.error
         case AttemptTimedOut():
-            cause = StepDeadlinePassed(intent_dispatched=open_intents)
+            cause = a.StepDeadlinePassed(intent_dispatched=open_intents)
             attempt.error = event.error
         case AttemptIndeterminate():
             cause = _unknown_cause(event)
             attempt.told, attempt.unknown_ordinals = event.told, event.unknown
         case AttemptCancelled():
-            cause = CancelRequested(intent_dispatched=open_intents)
+            cause = a.CancelRequested(intent_dispatched=open_intents)
             attempt.cause = event.why
     attempt.state = transition(attempt.state, cause)
     attempt.ended_lsn, attempt.ended_at = lsn, at
@@ -268,14 +243,14 @@ def _ended(
         step.attempts.append(AttemptView(no=event.attempt + 1, not_before=event.retry_at))
 
 
-def _unknown_cause(event: AttemptIndeterminate) -> Cause:
+def _unknown_cause(event: AttemptIndeterminate) -> a.Cause:
     match event.cause:
         case "left_unresolved":
-            return LeftUnresolved()
+            return a.LeftUnresolved()
         case "cancel":
-            return CancelRequested(intent_dispatched=True)
+            return a.CancelRequested(intent_dispatched=True)
         case "deadline":
-            return StepDeadlinePassed(intent_dispatched=True)
+            return a.StepDeadlinePassed(intent_dispatched=True)
 
 
 def _intent(view: RunView, line: BranchView, event: IntentEvent, lsn: int, at: int) -> None:

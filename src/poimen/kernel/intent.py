@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeAlias
 
 from poimen.kernel.effect_class import EffectClass, Terms
 
-Json: TypeAlias = None | bool | int | float | str | list[Any] | dict[str, Any]
+Json: TypeAlias = bool | int | float | str | list[Any] | dict[str, Any] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,19 +92,25 @@ class Resolution(Enum):
     ABANDONED = "abandoned"
 
 
-# ---- the records of an intent -------------------------------------------------------------------------------------------------
+# ---- the records of an intent ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IntentPending:
+class OfIntent:
+    """What every record of an intent names: the step, the attempt (from 1), the effect in it (from 0)."""
+
+    step: str
+    attempt: int
+    ordinal: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntentPending(OfIntent):
     """The claim to perform one effect, with everything recovery will need, frozen now.
 
     Without `args`, they are those of the step: a tool that is its own step keeps them there.
     """
 
-    step: str
-    attempt: int
-    ordinal: int
     tool: str
     version: str
     terms: Terms
@@ -118,56 +124,41 @@ class IntentPending:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IntentDispatched:
+class IntentDispatched(OfIntent):
     """From here on the call may have been sent. `send` counts from 1 within the intent."""
 
-    step: str
-    attempt: int
-    ordinal: int
     send: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IntentCommitted:
+class IntentCommitted(OfIntent):
     """The outcome of a send, and with it the end of the intent."""
 
-    step: str
-    attempt: int
-    ordinal: int
     send: int
     outcome: Outcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SendAnswered:
+class SendAnswered(OfIntent):
     """A send was answered while an earlier one is unknown: the intent stays open."""
 
-    step: str
-    attempt: int
-    ordinal: int
     send: int
     outcome: Outcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IntentClassified:
+class IntentClassified(OfIntent):
     """What recovery found, written before anything is done about it."""
 
-    step: str
-    attempt: int
-    ordinal: int
     classification: Classification
     send: int
     epoch: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IntentProbed:
+class IntentProbed(OfIntent):
     """A probe was asked, beginning at `asked_at`. `value` is there when it said landed."""
 
-    step: str
-    attempt: int
-    ordinal: int
     answer: Literal["landed", "absent", "unknown"]
     evidence: str
     by: str
@@ -176,12 +167,9 @@ class IntentProbed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IntentDemoted:
+class IntentDemoted(OfIntent):
     """The intent is judged by a stricter class from here on, whatever its Pending says."""
 
-    step: str
-    attempt: int
-    ordinal: int
     frm: EffectClass
     to: EffectClass
     rule: str
@@ -189,24 +177,18 @@ class IntentDemoted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RuleApplied:
+class RuleApplied(OfIntent):
     """A choice of the ladder: which rule, from which inputs, with which result."""
 
-    step: str
-    attempt: int
-    ordinal: int
     rule: str
     inputs: Mapping[str, Json]
     result: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IntentResolved:
+class IntentResolved(OfIntent):
     """An unknown effect was closed, by rule, late outcome or person."""
 
-    step: str
-    attempt: int
-    ordinal: int
     to: Resolution
     rule: str
     by: str
@@ -216,34 +198,25 @@ class IntentResolved:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IntentClaimed:
+class IntentClaimed(OfIntent):
     """A person says: I am looking at this one."""
 
-    step: str
-    attempt: int
-    ordinal: int
     by: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LateOutcome:
+class LateOutcome(OfIntent):
     """An outcome that came after its attempt was given up or its worker fenced."""
 
-    step: str
-    attempt: int
-    ordinal: int
     send: int
     epoch: int
     outcome: Outcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadDropped:
+class ReadDropped(OfIntent):
     """A READ was given up; nothing is unknown behind it."""
 
-    step: str
-    attempt: int
-    ordinal: int
     send: int
     why: str
 

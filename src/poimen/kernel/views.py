@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from poimen.kernel.branch import BranchState
-    from poimen.kernel.events import BranchEnded, BranchVerifying, RunAdmitted, Waiting
+    from poimen.kernel.events import BranchEnded, BranchVerifying, DecisionRecorded, RunAdmitted, Waiting
     from poimen.kernel.ids import BranchId, IntentId
     from poimen.kernel.intent import ErrorRecord, Payload
 
@@ -253,6 +253,19 @@ class DecisionView:
     step: str
     seq: int
     settled: str = ""
+
+    @classmethod
+    def of(cls, event: DecisionRecorded, *, lsn: int, at: int) -> DecisionView:
+        """What a record says."""
+        return cls(
+            id=event.id,
+            value=event.value,
+            value_digest=event.value_digest,
+            lsn=lsn,
+            at=at,
+            step=event.step,
+            seq=event.seq,
+        )
 
     @property
     def owed(self) -> bool:

@@ -1,0 +1,1 @@
+"""The append-only record: one port, its backends, and the door through which everything is appended."""

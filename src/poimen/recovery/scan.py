@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from poimen.kernel.attempt import AttemptState
-from poimen.kernel.events import AttemptFailed, AttemptIndeterminate, AttemptResumed, Waiting
+from poimen.kernel.events import AttemptCancelled, AttemptFailed, AttemptIndeterminate, AttemptResumed, Waiting
 from poimen.kernel.fold import open_steps
-from poimen.kernel.intent import ErrorRecord, IntentClassified, classify
+from poimen.kernel.intent import ErrorRecord, IntentClassified, ReadDropped, classify
 from poimen.kernel.resolution import key_deadline_us
 
 if TYPE_CHECKING:
@@ -70,6 +70,37 @@ def left_behind(view: RunView, line: BranchView, *, epoch: int, now_us: int) -> 
         stopped.append(Waiting(reason="operator", about="workflow", detail="crash loop in the workflow's own code"))
     climb.sort(key=lambda intent: _deadline(view, intent))
     return Left(records=tuple(records), climb=tuple(climb), stopped=tuple(stopped))
+
+
+def called_off(line: BranchView) -> tuple[Event, ...]:
+    """The ends of the attempts that a cancelled branch still has, for when their code cannot end them.
+
+    Nothing may be at work in it: what is Dispatched without an outcome now stays so.
+
+    Arguments:
+        line: the branch.
+
+    Source: design protocol.md, section 1 (`intent_dispatched`; a READ is first closed by a `ReadDropped`).
+    """
+    records: list[Event] = []
+    for step in open_steps(line):
+        attempt = step.last
+        unknown = tuple(sorted(intent.id.ordinal for intent in attempt.unknown()))
+        if unknown:
+            records.append(
+                AttemptIndeterminate(step=step.key, attempt=attempt.no, cause="cancel", unknown=unknown)
+            )
+            continue
+        records += [
+            ReadDropped(
+                step=step.key, attempt=attempt.no, ordinal=intent.id.ordinal, send=len(intent.sends), why="cancel"
+            )
+            for intent in attempt.intents.values()
+            if intent.open
+        ]
+        why = line.cancel_why or "the workflow has ended"
+        records.append(AttemptCancelled(step=step.key, attempt=attempt.no, why=why))
+    return tuple(records)
 
 
 def _classified(step: StepView, attempt: AttemptView, epoch: int) -> list[Event]:

@@ -29,7 +29,7 @@ from poimen.engine.driving.steps import Steps
 from poimen.engine.loop import BASE, run_loop
 from poimen.gate.guard import open_code
 from poimen.kernel.branch import BranchState
-from poimen.kernel.errors import PoimenError
+from poimen.kernel.errors import NotStorable, PoimenError
 from poimen.kernel.events import (
     BranchResumed,
     BranchStarted,
@@ -238,6 +238,9 @@ class Driver:
     def start(self) -> None:
         """Say that this worker drives the branch, then run its code from the beginning."""
         again = self.line.state is not BranchState.PENDING
+        if self.line.cancel_lsn and not again:
+            self.ending.call_off()
+            return
         code = self.worker.code
         if again:
             why = "woken" if self.line.state is BranchState.WAITING else "recovered"
@@ -245,16 +248,17 @@ class Driver:
         else:
             first = BranchStarted(epoch=self.epoch, worker=self.worker.id, code=code)
         self.submit((first,))
-        if self.line.cancel_lsn and not again:
-            self.ending.finish_cancelled()
-            return
         self.folded_outside()
         missing = self.worker.recover(self) if again else ()
         if missing:
             self.ending.rest(missing)
             return
         args = self.fetch(self.view.admitted.args) if self.view.admitted is not None else b"{}"
-        positional, named = self.spec.parameters.unpack(args)
+        try:
+            positional, named = self.spec.parameters.unpack(args)
+        except NotStorable as error:
+            self.ending.differ(f"{self.spec.name} with {args.decode()}", f"other parameters: {error.message}")
+            return
         context = contextvars.copy_context()
         if self.spec.is_async:
             context.run(CALLER.set, self.workflow)
@@ -271,6 +275,7 @@ class Driver:
     def deliver_cancel(self) -> None:
         """The cancellation reaches the workflow at this place of the order."""
         self.cancelled = True
+        self.ending.be_patient()
         for call in self.workflow.calls.values():
             if call.parked:
                 call.future.end_cancelled()

@@ -10,7 +10,7 @@ Source: design protocol.md, section 2; section 5 ("Dropping").
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from poimen.declare import values
 from poimen.engine.driving.scopes import AttemptScope, CallFuture, Scope
@@ -20,11 +20,16 @@ from poimen.kernel.errors import Conflict, Fenced, PoimenError, Suspended, invar
 from poimen.kernel.fold import open_steps
 from poimen.kernel.events import BranchEnded, BranchVerifying, BranchWaiting, Waiting
 
+from poimen.recovery.scan import called_off
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Coroutine, Sequence
 
     from poimen.engine.driving.driver import Driver
     from poimen.kernel.intent import ErrorRecord, Payload
+
+PATIENCE_S: Final = 5.0
+"""How long the code of a workflow may go on after it was told of a cancellation, in seconds."""
 
 
 class Ending:
@@ -33,8 +38,10 @@ class Ending:
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
         self.settling = False
+        self.calling_off = False
         self.differences: list[Waiting] = []
-        self._reasons: tuple[Waiting, ...] = ()
+        self._way: Callable[[], Coroutine[Any, Any, None]] | None = None
+        self._patience: asyncio.TimerHandle | None = None
 
     def differ(self, recorded: str, asked: str) -> None:
         """The code asks for something else than what is recorded: nothing is executed, the branch waits.
@@ -49,18 +56,36 @@ class Ending:
             self.rest(self.differences)
 
     def rest(self, reasons: Sequence[Waiting]) -> None:
-        """Record why the branch waits, and let go of it."""
+        """Record why the branch waits, and let go of it. One that is cancelled waits for nobody: it ends."""
+        if self._driver.line.cancel_lsn:
+            self.call_off()
+            return
+        kept = tuple(reasons)
+        self._settle(lambda: self._rest(kept))
+
+    def call_off(self) -> None:
+        """End a cancelled branch without its code, which cannot or will not end by itself."""
+        if not self.settling:
+            self.calling_off = True
+        self._settle(self._call_off)
+
+    def be_patient(self) -> None:
+        """The code has been told of the cancellation: it has a while to end."""
+        if self._patience is None:
+            self._patience = self._driver.main.call_later(PATIENCE_S, self.call_off, context=BASE)
+
+    def _settle(self, way: Callable[[], Coroutine[Any, Any, None]]) -> None:
         if self.settling or self._driver.dropped:
             return
         self.settling = True
-        self._reasons = tuple(reasons)
+        self._way = way
         self.go_on()
 
     def go_on(self) -> None:
-        """Let go of a branch that is to wait, once no effect is at work: what it answers must be on record first."""
-        if self._reasons and not self._driver.effects.at_work:
-            reasons, self._reasons = self._reasons, ()
-            self._driver.spawn(self._rest(reasons))
+        """Let go of the branch once no effect is at work: what it answers must be on record first."""
+        if self._way is not None and not self._driver.effects.at_work:
+            way, self._way = self._way, None
+            self._driver.spawn(way())
 
     async def _rest(self, reasons: tuple[Waiting, ...]) -> None:
         try:
@@ -72,16 +97,38 @@ class Ending:
             return
         self._end("waiting")
 
+    async def _call_off(self) -> None:
+        line = self._driver.line
+        await self._driver.outbox.drained()
+        ended = BranchEnded(state="CANCELLED", cause=line.cancel_why, unresolved=self.unresolved())
+        await self._driver.append((*called_off(line), ended))
+        self._end("ended")
+
     def finish(self) -> None:
-        """The body has ended and every step with it: enter Verifying, and end."""
-        root = self._driver.root
-        if root is not None and not self.settling:
+        """The body has ended: once every step has, enter Verifying, and end."""
+        root, driver = self._driver.root, self._driver
+        if root is None or self.settling:
+            return
+        if not self._left():
             self.settling = True
-            self._driver.spawn(self._finish(root))
+            driver.spawn(self._finish(root))
+        elif not driver.timers_armed() and not driver.loop.foreign:
+            self._close_left()
+
+    def _left(self) -> list[str]:
+        """Steps that have not ended, also not in a record that waits."""
+        over = self._driver.outbox.over()
+        return [step.key for step in open_steps(self._driver.line) if step.key not in over]
+
+    def _close_left(self) -> None:
+        """Steps whose code was cancelled and awaits something that nothing will bring."""
+        attempts, left = self._driver.attempts, self._left()
+        for scope in [s for s in attempts.scopes.values() if s.step in left and not s.dropped]:
+            attempts.drop_scope(scope)
+        self._driver.submit(called_off(self._driver.line))
 
     async def _finish(self, root: asyncio.Task[Any]) -> None:
-        over = self._driver.outbox.over()
-        live = [step.key for step in open_steps(self._driver.line) if step.key not in over]
+        live = self._left()
         invariant(not live, "a branch ends when all its steps are terminal", run=self._driver.run, live=live)
         if self._driver.line.cancel_lsn:
             await self._ended(
@@ -117,11 +164,6 @@ class Ending:
         await self._driver.append((event,))
         self._end("ended")
 
-    def finish_cancelled(self) -> None:
-        """The run was cancelled before it began."""
-        self.settling = True
-        self._driver.spawn(self._ended(BranchEnded(state="CANCELLED", cause=self._driver.line.cancel_why)))
-
     def unresolved(self) -> int:
         """How many effects may have happened without anybody knowing."""
         return len(self._driver.line.unresolved())
@@ -154,6 +196,8 @@ class Ending:
             return
         self._driver.dropped = True
         self._driver.loop.silent = True
+        if self._patience is not None:
+            self._patience.cancel()
         self._driver.outbox.close()
         self._driver.steps.close()
         scopes: list[Scope] = [self._driver.workflow, *self._driver.attempts.scopes.values()]

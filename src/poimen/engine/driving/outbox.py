@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from poimen import clock
 from poimen.engine.loop import BASE
-from poimen.kernel.errors import Conflict, Suspended, invariant
+from poimen.kernel.errors import Conflict, PoimenError, Suspended, invariant
 from poimen.kernel.events import (
     EVENTUAL,
     AttemptFailed,
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from poimen.engine.driving.replay import HandOver
     from poimen.kernel.events import Event
     from poimen.kernel.intent import Payload
+    from poimen.log.api import Committed
     from poimen.log.writer import Ticket
 
 WAIT_S: Final = 0.1
@@ -69,6 +70,7 @@ class Outbox:
         self._timer: asyncio.TimerHandle | None = None
         self._since = 0.0
         self._closed = False
+        self._newest: Sent | None = None
         self.sending = 0
 
     # ---- what waits ----------------------------------------------------------------------------------------------
@@ -175,6 +177,17 @@ class Outbox:
         if sent.error is not None:
             raise sent.error
 
+    async def drained(self) -> None:
+        """Everything submitted so far is durable and folded when this returns.
+
+        Raises:
+            Fenced, CommitUnknown, StorageFailed, Suspended: as `send`.
+        """
+        sent = self._send(()) if self._waiting else self._newest
+        if sent is not None and not sent.landed:
+            sent.future = sent.future or self._driver.main.create_future()
+            await sent.future
+
     def _send(self, events: Sequence[Event], *, look: bool = False) -> Sent:
         driver = self._driver
         if self._closed:
@@ -189,7 +202,7 @@ class Outbox:
             lined = driver.hands.line_up(event, at, ready=False)
             if lined is not None:
                 due.append(lined)
-        sent = Sent(self, dated, due)
+        sent = self._newest = Sent(self, dated, due)
         self.sending += 1
         branch = driver.line.id
         blobs, self._blobs = tuple(self._blobs), []
@@ -218,25 +231,33 @@ class Outbox:
             else:
                 driver.ending.stop(ticket.error)
         else:
-            first = ticket.outcome().first
-            view, branch, epoch = driver.view, driver.line.id, driver.epoch
-            outside = first != view.lsn + 1
-            if outside:
-                self._fold(first - 1)
-            for lsn, (event, at) in enumerate(sent.events, first):
-                apply(view, lsn=lsn, at=at, branch=branch, event=event, epoch=epoch)
-            view.hash = ticket.outcome().hash
-            for due in sent.due:
-                due.ready = True
-            if outside:
-                driver.folded_outside()
-            driver.loop.arm()
+            try:
+                self._fold_own(sent, ticket.outcome())
+            except PoimenError as error:  # a record that cannot follow: the log holds it, this driver must not go on
+                sent.error = error
+                driver.ending.stop(error)
         future = sent.future
         if future is not None and not future.done():
             if sent.error is None:
                 future.set_result(None)
             else:
                 future.set_exception(sent.error)
+
+    def _fold_own(self, sent: Sent, at: Committed) -> None:
+        driver = self._driver
+        view, branch, epoch = driver.view, driver.line.id, driver.epoch
+        outside = at.first != view.lsn + 1
+        if outside:
+            self._fold(at.first - 1)
+        for lsn, (event, when) in enumerate(sent.events, at.first):
+            if lsn > view.lsn:  # else folded from the log, while what an outsider wrote below was acted upon
+                apply(view, lsn=lsn, at=when, branch=branch, event=event, epoch=epoch)
+                view.hash = at.hash
+        for due in sent.due:
+            due.ready = True
+        if outside:
+            driver.folded_outside()
+        driver.loop.arm()
 
     def catch_up(self) -> None:
         """Fold what outsiders have appended."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import hashlib
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 from poimen._typing import override
 from poimen.declare.calling import CALLER, Current
@@ -32,6 +32,10 @@ T = TypeVar("T")
 
 HOSTILE = 50
 """After so many refusals a dropped run's call parks for ever instead of raising, so that nothing can spin on it."""
+
+
+DEAF: Final = 1_000
+"""After so many refusals a cancelled run's call parks for ever: code that goes on whatever it is told is let go."""
 
 
 class CallFuture(asyncio.Future[Any]):
@@ -91,6 +95,7 @@ class Scope:
         self.number = _salt(f"{driver.run}/{driver.line.id}/{self.step}/{self.attempt}")
         self.dropped = False
         self._refusals = 0
+        self._unheard = 0
 
     def current(self) -> Current:
         """Where the code that asks is running."""
@@ -132,13 +137,14 @@ class Scope:
 
     def refuse_when_dropped(self) -> None:
         """Raise Suspended while the run or the attempt is being dropped."""
-        if self.dropped or self.driver.dropped:
+        if self.dropped or self.driver.dropped or self.driver.ending.calling_off:
             self._refusals += 1
             raise Suspended
 
     def refuse_when_cancelled(self, spec: ToolSpec) -> None:
         """Raise NotSent once the workflow has been told that the run is cancelled."""
         if self.driver.cancelled:
+            self._unheard += 1
             raise NotSent(
                 f"{spec.name} was not called: the run is being cancelled",
                 why="after a cancellation nothing new is dispatched",
@@ -150,7 +156,7 @@ class Scope:
         await asyncio.get_running_loop().create_future()
 
     async def _wait(self, begin: Callable[[], CallFuture | None], spec: ToolSpec) -> Any:
-        if self._refusals > HOSTILE:
+        if self._refusals > HOSTILE or self._unheard > DEAF:
             await self.parked()
         self.refuse_when_dropped()
         self.refuse_when_cancelled(spec)
