@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from poimen.declare.toolset import ToolOutcome, ToolSchema, Toolset
     from poimen.declare.values import register_codec
     from poimen.effects import Absent, Landed, Unknown
-    from poimen.engine.client import Client, Run
+    from poimen.engine.client import Client
+    from poimen.engine.handle import Run
     from poimen.engine.runtime import Runtime, SyncClient, run
     from poimen.engine.surface.inside import (
         Carrier,
@@ -114,7 +115,8 @@ _HOMES = {
     "declare.toolset": "ToolOutcome ToolSchema Toolset",
     "declare.values": "register_codec",
     "effects": "Absent Landed Unknown",
-    "engine.client": "Client Run",
+    "engine.client": "Client",
+    "engine.handle": "Run",
     "engine.runtime": "Runtime SyncClient run",
     "engine.surface.inside": ("Carrier Json carry cleanup context emit now patched resource rng set_state usage uuid4"),
     "engine.surface.results": (

@@ -649,13 +649,13 @@ class Play:
                 break
             before = cell.seen
         state, ran = driven.driver.line.state.name, driven.driver.root is not None
-        return Played(driven.how, store, driven.records, cell.seen, replayed, driven.details, state, ran)
+        return Played(driven.how, store, driven.records, cell.seen, max(replayed, 0), driven.details, state, ran)
 
     def _decide(self, driven: Driven) -> bool:
         """What an operator does about a branch that waits for one; False when it waits for something else."""
         door = Door(driven.store)
-        if trunk(folded(self.run, driven.records)).cancel_lsn > driven.driver.line.cancel_lsn:
-            return True  # cancelled while it came to rest
+        if driven.driver.view.lsn < len(driven.records):
+            return True  # an outsider has written while it came to rest
         if any(w.reason != "operator" for w in driven.waiting):
             return False
         for waiting in driven.waiting:

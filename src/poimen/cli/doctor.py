@@ -23,7 +23,7 @@ from poimen.cli.log import database
 from poimen.cli.main import COMMANDS, LATER, root
 from poimen.cli.runs import row_shape
 from poimen.engine import reading
-from poimen.engine.client import actor
+from poimen.engine.handle import actor
 from poimen.kernel.effect_class import EffectClass
 from poimen.kernel.errors import PoimenError, StorageFailed
 from poimen.kernel.fold import trunk

@@ -6,22 +6,19 @@ handle is given out only after the run's admission is durable.
 Source: design api.md, "Client and Runtime"; case C04.
 """
 
+# ruff: noqa: ARG002 (names of later parts have their parameters already)
+
 from __future__ import annotations
 
-import asyncio
-import getpass
-import os
-import socket
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
 from poimen import clock, effects
-from poimen._typing import override
 from poimen.blobs.tables import TieredBlobs
 from poimen.declare import values
-from poimen.declare.specs import WorkflowSpec, seconds, spec_of
+from poimen.declare.specs import WorkflowSpec, spec_of
 from poimen.engine import desk, reading
-from poimen.engine.surface.results import Branch, Emitted, InboxItem, RunState, Standing
+from poimen.engine.handle import Run, actor
 from poimen.gate import points
 from poimen.kernel.errors import NotFound, RunExists
 from poimen.kernel.events import RunAdmitted
@@ -29,7 +26,7 @@ from poimen.kernel.ids import TRUNK
 from poimen.kernel.ids import run_id as checked_id
 from poimen.later import not_built
 from poimen.log import codec
-from poimen.log.api import TERMINAL_STATES, Batch
+from poimen.log.api import Batch
 from poimen.log.opening import locate, open_store
 from poimen.log.writer import Door
 
@@ -41,137 +38,11 @@ if TYPE_CHECKING:
 
     from poimen.declare.shapes import Call, Verifier, Workflow
     from poimen.declare.specs import Budget, Seconds
-    from poimen.engine.surface.results import BranchDiff, RewindPlan
-    from poimen.episodes import EpisodeView, Verdict
-    from poimen.log.api import Record, Store
+    from poimen.engine.surface.results import InboxItem, RunState
+    from poimen.episodes import Verdict
+    from poimen.log.api import Store
 
 T = TypeVar("T")
-T_co = TypeVar("T_co", covariant=True)
-
-WATCH_S = 0.05
-"""How often a waiting reader looks, in seconds."""
-
-
-def actor() -> str:
-    """Who acts: `POIMEN_BY`, else user@host."""
-    return os.environ.get("POIMEN_BY") or f"{getpass.getuser()}@{socket.gethostname()}"
-
-
-class Run(Generic[T_co]):
-    """The handle to one run.
-
-    Arguments:
-        id: the run's id.
-        is_new: whether this call has admitted it.
-    """
-
-    def __init__(self, client: Client, run: str, *, is_new: bool, annotation: Any) -> None:
-        self.id = run
-        self.is_new = is_new
-        self._client = client
-        self._annotation = annotation
-
-    async def result(self, *, timeout: Seconds | None = None, waiting: Literal["raise", "block"] = "block") -> T_co:
-        """Wait for the run to end.
-
-        Arguments:
-            timeout: how long to wait; the run itself goes on.
-            waiting: `raise`: do not wait for somebody else to move the run.
-
-        Raises:
-            RunFailed, RunRejected, RunCancelled, RunTimedOut: it has ended without a result.
-            RunWaiting: with `waiting="raise"`: only somebody else can move it now.
-            TimeoutError: it has not ended in time.
-        """
-        return await asyncio.wait_for(self._result(waiting), seconds(timeout))
-
-    async def _result(self, waiting: str) -> Any:
-        store = self._client.store
-        while True:
-            self._client.check()
-            head = store.head(self.id)
-            if head is not None and (head.state in TERMINAL_STATES or (head.state == "WAITING" and waiting == "raise")):
-                view, _ = reading.read_run(store, self.id)
-                parked = reading.waits_for(view)
-                if head.state in TERMINAL_STATES:
-                    return reading.outcome(view, self._client.bodies, self._annotation)
-                if parked is not None:
-                    raise parked
-            await asyncio.sleep(WATCH_S)
-
-    async def standing(self) -> Standing:
-        """Where the run stands: state, why it does not move, which command moves it."""
-        view, _ = reading.read_run(self._client.store, self.id)
-        head = self._client.store.head(self.id)
-        db = getattr(self._client.store, "path", None)
-        return reading.standing(view, head, driven=head is not None and desk.driven(head, db))
-
-    async def cancel(self, why: str, *, by: str | None = None) -> None:
-        """Ask for the run to be stopped. The request is a record when this returns.
-
-        Arguments:
-            why: for the record.
-            by: who asks; `POIMEN_BY` or user@host when left out.
-        """
-        self._client.writable()
-        desk.cancel(self._client.store, self._client.door, self.id, by=by or actor(), why=why)
-        self._client.nudge()
-
-    async def events(self, *, after: int = 0, follow: bool = False) -> AsyncIterator[Record]:
-        """The run's records in LSN order.
-
-        Arguments:
-            after: the LSN after which to begin; give the last one seen to go on where a reader stopped.
-            follow: wait for further records until the run has ended.
-        """
-        while True:
-            head = self._client.store.head(self.id)
-            for record in self._client.store.read(self.id, after=after):
-                after = record.lsn
-                yield record
-            if not follow or (head is not None and head.state in TERMINAL_STATES and head.lsn <= after):
-                return
-            await asyncio.sleep(WATCH_S)
-
-    def emitted(self, type: type[T], /, *, after: int = 0) -> AsyncIterator[Emitted[T]]:  # noqa: A002, ARG002
-        """What the run emitted."""
-        not_built("Run.emitted")
-
-    async def branches(self) -> tuple[Branch, ...]:
-        """The run's branches."""
-        not_built("Run.branches")
-
-    async def episode(self, *, branch: str = TRUNK, at: int | None = None) -> EpisodeView:  # noqa: ARG002
-        """All that happened in a branch, frozen."""
-        not_built("Run.episode")
-
-    async def plan_rewind(
-        self,
-        *,
-        before: str | None = None,  # noqa: ARG002
-        after: str | None = None,  # noqa: ARG002
-        lsn: int | None = None,  # noqa: ARG002
-        replace: Mapping[str, object] | None = None,  # noqa: ARG002
-        label: str = "",  # noqa: ARG002
-    ) -> RewindPlan:
-        """What a rewind would mean."""
-        not_built("Run.plan_rewind")
-
-    async def diff(self, left: str, right: str) -> BranchDiff:  # noqa: ARG002
-        """How two branches differ."""
-        not_built("Run.diff")
-
-    async def retry(self, *, by: str, why: str) -> Branch:  # noqa: ARG002
-        """Rewind before the failed step."""
-        not_built("Run.retry")
-
-    async def signal(self, name: str, value: object) -> None:  # noqa: ARG002
-        """Send the run a value that it can receive."""
-        not_built("Run.signal")
-
-    @override
-    def __repr__(self) -> str:
-        return f"<Run {self.id}>"
 
 
 class Client:
@@ -283,6 +154,11 @@ class Client:
         Arguments:
             call: a workflow called with its arguments.
             run_id: 1 to 200 letters, digits and `. _ : @ + = -`; a new UUID version 7 when left out.
+            timeout: of the whole run, in a later version.
+            deadline: of the whole run, in a later version.
+            queue: to wait in, in a later version.
+            priority: in its queue, in a later version.
+            budget: of the run, in a later version.
             tags: kept with the run, to find it by.
 
         Raises:
@@ -420,7 +296,9 @@ class Client:
         Arguments:
             intent_id: exactly one intent.
             to: what you have found out.
-            by, why, evidence: for the record.
+            by: who says so.
+            why: for the record.
+            evidence: what was seen.
             result: for `landed`: what the call would have returned.
             expect_lsn: of the last record about it that you saw; the second of two people loses.
 
@@ -449,7 +327,7 @@ class Client:
             hint="poimen inbox probe INTENT --module MODULE, or Runtime(modules=[...]).probe(...)",
         )
 
-    async def answer(self, ask_id: str, value: object, *, by: str) -> None:  # noqa: ARG002
+    async def answer(self, ask_id: str, value: object, *, by: str) -> None:
         """Answer a question."""
         not_built("Client.answer")
 
@@ -460,7 +338,7 @@ class Client:
         usd: Decimal | float | None = None,
         tokens: int | None = None,
         by: str,
-        why: str,  # noqa: ARG002
+        why: str,
     ) -> None:
         """Raise a run's budget."""
         not_built("Client.raise_budget")
@@ -471,7 +349,7 @@ class Client:
         runs: Iterable[Run[Any]],
         *,
         at: int | None = None,
-        concurrency: int = 4,  # noqa: ARG002
+        concurrency: int = 4,
     ) -> AsyncIterator[tuple[Run[Any], Verdict]]:
         """Run a verifier over frozen episodes."""
         not_built("Client.verify")

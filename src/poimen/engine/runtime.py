@@ -6,6 +6,8 @@ leaving it; it keeps the invariant that many runtimes can live in one process.
 Source: design api.md, "Client and Runtime"; protocol.md, section 9 (two `poimen.run` of one id).
 """
 
+# ruff: noqa: ARG002 (names of later parts have their parameters already)
+
 from __future__ import annotations
 
 import asyncio
@@ -16,7 +18,7 @@ from poimen._typing import override
 from poimen.declare.registry import Registry
 from poimen.declare.specs import seconds
 from poimen.engine import desk
-from poimen.engine.client import Client, Run
+from poimen.engine.client import Client
 from poimen.engine.worker import Worker, code_digest
 from poimen.kernel.errors import NotFound
 from poimen.later import not_built
@@ -162,11 +164,11 @@ class Runtime(Client):
             self.store, self.door, self.bodies, self._registry, intent_id, by=by, threads=worker.threads
         )
 
-    def queue(self, name: str, /, **_settings: object) -> None:  # noqa: ARG002
+    def queue(self, name: str, /, **_settings: object) -> None:
         """Declare a named queue."""
         not_built("Runtime.queue")
 
-    def schedule(self, name: str, /, **_settings: object) -> None:  # noqa: ARG002
+    def schedule(self, name: str, /, **_settings: object) -> None:
         """Declare a schedule."""
         not_built("Runtime.schedule")
 
@@ -179,7 +181,7 @@ class SyncClient:
         read_only: nothing is created or changed.
     """
 
-    def __init__(self, url: str | None = None, *, read_only: bool = False) -> None:  # noqa: ARG002
+    def __init__(self, url: str | None = None, *, read_only: bool = False) -> None:
         not_built("SyncClient")
 
     def __enter__(self) -> Self:
@@ -210,6 +212,8 @@ def run(
         call: a workflow called with its arguments.
         db: the database; found by the usual rules when left out.
         run_id: the run's id; a new UUID version 7 when left out.
+        timeout: of the whole run, in a later version.
+        budget: of the run, in a later version.
         tags: kept with the run, to find it by.
 
     Raises:

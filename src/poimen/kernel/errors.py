@@ -23,8 +23,8 @@ class PoimenError(Exception):
         message: what happened, in one sentence.
         where: `file:line`, a value's path, or the id of the thing concerned.
         why: why it matters.
-        hint: how to go on; replaces the class's own hint.
-        ids: further facts, readable as attributes of the error (`error.run_id`).
+        hint: how to go on; replaces the class's own.
+        ids: further facts, readable as attributes of the error.
     """
 
     code: ClassVar[str] = "PO000"
@@ -373,8 +373,7 @@ class InvariantViolated(PoimenError):
 class Suspended(BaseException):
     """The run is being parked: let it pass through.
 
-    A BaseException, so that `except Exception` does not swallow it. Code in `finally` may run; no effect can be made
-    there.
+    A BaseException, so that `except Exception` does not swallow it. In `finally` no effect can be made.
     """
 
 

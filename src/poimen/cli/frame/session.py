@@ -23,7 +23,7 @@ from poimen import clock
 from poimen.blobs.tables import TieredBlobs
 from poimen.cli.frame.declaring import GIVEN, with_db
 from poimen.cli.frame.output import Output, rfc3339
-from poimen.engine.client import actor
+from poimen.engine.handle import actor
 from poimen.engine.reading import feed_end
 from poimen.kernel.errors import ConfigurationError, NotFound, StorageFailed
 from poimen.log.disk.files import require

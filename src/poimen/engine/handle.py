@@ -1,0 +1,161 @@
+"""The handle to one run: wait for it, look at it, ask it to stop.
+
+This module must never claim or drive a run; it keeps the invariant that waiting for a run, and giving up waiting,
+changes nothing in it.
+
+Source: design api.md, "Client and Runtime"; case C36.
+"""
+
+# ruff: noqa: ARG002 (names of later parts have their parameters already)
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import os
+import socket
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+
+from poimen._typing import override
+from poimen.declare.specs import seconds
+from poimen.engine import desk, reading
+from poimen.kernel.ids import TRUNK
+from poimen.later import not_built
+from poimen.log.api import TERMINAL_STATES
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+    from poimen.declare.specs import Seconds
+    from poimen.engine.client import Client
+    from poimen.engine.surface.results import Branch, BranchDiff, Emitted, RewindPlan, Standing
+    from poimen.episodes import EpisodeView
+    from poimen.log.api import Record
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+WATCH_S = 0.05
+"""How often a waiting reader looks, in seconds."""
+
+
+def actor() -> str:
+    """Who acts: `POIMEN_BY`, else user@host."""
+    return os.environ.get("POIMEN_BY") or f"{getpass.getuser()}@{socket.gethostname()}"
+
+
+class Run(Generic[T_co]):
+    """The handle to one run.
+
+    Arguments:
+        id: the run's id.
+        is_new: whether this call has admitted it.
+    """
+
+    def __init__(self, client: Client, run: str, *, is_new: bool, annotation: Any) -> None:
+        self.id = run
+        self.is_new = is_new
+        self._client = client
+        self._annotation = annotation
+
+    async def result(self, *, timeout: Seconds | None = None, waiting: Literal["raise", "block"] = "block") -> T_co:
+        """Wait for the run to end.
+
+        Arguments:
+            timeout: how long to wait; the run itself goes on.
+            waiting: `raise`: do not wait for somebody else to move the run.
+
+        Raises:
+            RunFailed, RunRejected, RunCancelled, RunTimedOut: it has ended without a result.
+            RunWaiting: with `waiting="raise"`: only somebody else can move it now.
+            TimeoutError: it has not ended in time.
+        """
+        return await asyncio.wait_for(self._result(waiting), seconds(timeout))
+
+    async def _result(self, waiting: str) -> Any:
+        store = self._client.store
+        while True:
+            self._client.check()
+            head = store.head(self.id)
+            if head is not None and (head.state in TERMINAL_STATES or (head.state == "WAITING" and waiting == "raise")):
+                view, _ = reading.read_run(store, self.id)
+                parked = reading.waits_for(view)
+                if head.state in TERMINAL_STATES:
+                    return reading.outcome(view, self._client.bodies, self._annotation)
+                if parked is not None:
+                    raise parked
+            await asyncio.sleep(WATCH_S)
+
+    async def standing(self) -> Standing:
+        """Where the run stands: state, why it does not move, which command moves it."""
+        view, _ = reading.read_run(self._client.store, self.id)
+        head = self._client.store.head(self.id)
+        db = getattr(self._client.store, "path", None)
+        return reading.standing(view, head, driven=head is not None and desk.driven(head, db))
+
+    async def cancel(self, why: str, *, by: str | None = None) -> None:
+        """Ask for the run to be stopped. The request is a record when this returns.
+
+        Arguments:
+            why: for the record.
+            by: who asks; `POIMEN_BY` or user@host when left out.
+        """
+        self._client.writable()
+        desk.cancel(self._client.store, self._client.door, self.id, by=by or actor(), why=why)
+        self._client.nudge()
+
+    async def events(self, *, after: int = 0, follow: bool = False) -> AsyncIterator[Record]:
+        """The run's records in LSN order.
+
+        Arguments:
+            after: the LSN after which to begin; give the last one seen to go on where a reader stopped.
+            follow: wait for further records until the run has ended.
+        """
+        while True:
+            head = self._client.store.head(self.id)
+            for record in self._client.store.read(self.id, after=after):
+                after = record.lsn
+                yield record
+            if not follow or (head is not None and head.state in TERMINAL_STATES and head.lsn <= after):
+                return
+            await asyncio.sleep(WATCH_S)
+
+    def emitted(self, type: type[T], /, *, after: int = 0) -> AsyncIterator[Emitted[T]]:  # noqa: A002
+        """What the run emitted."""
+        not_built("Run.emitted")
+
+    async def branches(self) -> tuple[Branch, ...]:
+        """The run's branches."""
+        not_built("Run.branches")
+
+    async def episode(self, *, branch: str = TRUNK, at: int | None = None) -> EpisodeView:
+        """All that happened in a branch, frozen."""
+        not_built("Run.episode")
+
+    async def plan_rewind(
+        self,
+        *,
+        before: str | None = None,
+        after: str | None = None,
+        lsn: int | None = None,
+        replace: Mapping[str, object] | None = None,
+        label: str = "",
+    ) -> RewindPlan:
+        """What a rewind would mean."""
+        not_built("Run.plan_rewind")
+
+    async def diff(self, left: str, right: str) -> BranchDiff:
+        """How two branches differ."""
+        not_built("Run.diff")
+
+    async def retry(self, *, by: str, why: str) -> Branch:
+        """Rewind before the failed step."""
+        not_built("Run.retry")
+
+    async def signal(self, name: str, value: object) -> None:
+        """Send the run a value that it can receive."""
+        not_built("Run.signal")
+
+    @override
+    def __repr__(self) -> str:
+        return f"<Run {self.id}>"
