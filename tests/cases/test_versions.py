@@ -43,8 +43,8 @@ from poimen import effects
 
 
 @poimen.tool(effect=effects.IDEMPOTENT)
-async def charge(who: str, cents: int) -> str:
-    world.mark("charge")
+async def fee(who: str, cents: int) -> str:
+    world.mark("fee")
     return f"charged {cents}"
 '''
 
@@ -131,16 +131,16 @@ def test_c32_other_parameters_of_the_workflow_stop_that_run_alone(case: Case, de
 
 
 def test_c32_other_parameters_of_a_tool_that_was_interrupted_stop_that_run_alone(case: Case, deploy: Deploy) -> None:
-    text = SHOP.replace("import charge, mail", "import mail, world") + TOOL
+    text = SHOP.replace("import charge, mail", "import mail, world").replace("charge(", "fee(") + TOOL
     deploy(text)
-    case.dies("run", "r", f"{deploy.file}:shop", '["bob"]', crash="called:charge")
+    case.dies("run", "r", f"{deploy.file}:shop", '["bob"]', crash="called:fee")
     case.dies("run", "s", f"{deploy.file}:other", crash="admitted:other")
-    deploy(text, ("charge(who: str, cents: int)", "charge(who: str, cents: int, currency: str)"), ("10)", '10, "eur")'))
+    deploy(text, ("fee(who: str, cents: int)", "fee(who: str, cents: int, currency: str)"), ("10)", '10, "eur")'))
     _, stopped, other = case.says("serve", deploy.file, "r", "s")
     assert stopped["error"] == "RunWaiting"
     assert [one.reason for one in case.log("r").line.waiting] == ["code"]
     assert other == {"run": "s", "result": 7}
-    assert len(case.lines("charge")) == 1
+    assert len(case.lines("fee")) == 1
     deploy(text)
     assert case.says("finish", deploy.file, "r") == [{"result": ["charged 10", "mailed bob"]}]
 

@@ -41,7 +41,8 @@ class Child:
         self._tell = tell
         self._errors = errors
         self._code: int | None = None
-        self.pid = int(self._life.readline())
+        pid = self._life.readline()
+        self.pid = int(pid) if pid else 0
 
     def hear(self) -> Any:
         """The next thing that it says."""
@@ -55,13 +56,13 @@ class Child:
 
     def signal(self, number: int) -> None:
         """Send it a signal, if it is still there."""
-        if self._code is None:
+        if self._code is None and self.pid:
             os.kill(self.pid, number)
 
     def wait(self) -> int:
         """How it ended; a negative number is the signal that did it."""
         if self._code is None:
-            self._code = int(self._life.readline())
+            self._code = int(self._life.readline() or 1)
         return self._code
 
     def kill(self) -> None:
@@ -141,6 +142,7 @@ class Case:
         with wish:
             child = Child(wish, said, tell, errors)
             try:
+                assert child.pid, "the nursery has no more children"
                 yield child
             finally:
                 child.close()

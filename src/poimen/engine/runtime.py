@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from poimen import effects
     from poimen.declare.shapes import Call
     from poimen.declare.specs import Budget, Seconds
+    from poimen.engine.handle import Run
 
 T = TypeVar("T")
 

@@ -331,14 +331,16 @@ class Driver:
 
     def timer(self, timer: RunTimer) -> None:
         """A timer of the workflow or of an attempt; armed once the record is used up."""
-        scope = scope_of(timer.context.get(CALLER)) or self.workflow
+        caller = timer.context.get(CALLER)
+        scope = scope_of(caller) or self.workflow
         timer.scope, timer.n = scope, len(scope.timers)
         scope.timers.append(timer)
         self.when_live(lambda: self._arm(timer))
 
     def number(self, context: contextvars.Context | None) -> int:
         """Count the tasks and futures of the workflow's or an attempt's code."""
-        scope = scope_of(CALLER.get() if context is None else context.get(CALLER)) or self.workflow
+        caller = CALLER.get() if context is None else context.get(CALLER)
+        scope = scope_of(caller) or self.workflow
         scope.number += 1
         return scope.number
 

@@ -192,6 +192,7 @@ class Outbox:
         driver = self._driver
         if self._closed:
             raise Suspended
+        seen = driver.view.outsider_lsn  # what is sent ahead may fold more: the caller has not looked at that
         if look and self._waiting:
             self._send(())
         at = clock.wall_us()
@@ -211,7 +212,7 @@ class Outbox:
                 run=driver.run,
                 records=tuple([codec.record(event, branch=branch, at=when) for event, when in dated]),
                 epoch=driver.epoch,
-                seen=driver.view.outsider_lsn if look else None,
+                seen=seen if look else None,
                 state=state_after(events),
                 blobs=blobs,
             ),

@@ -194,8 +194,9 @@ class Script:
 
 def _of_a_tool(line: BranchView, event: Event) -> bool:
     """Whether it tells of the effect of a tool that is its own step: the end of the attempt tells the code."""
-    telling = isinstance(event, IntentCommitted | IntentResolved | ReadDropped | RuleApplied)
-    return telling and line.steps[event.step].kind != "step"
+    if not isinstance(event, IntentCommitted | IntentResolved | ReadDropped | RuleApplied):
+        return False
+    return line.steps[event.step].kind != "step"
 
 
 def described(name: str, key: str, args: Payload) -> str:
