@@ -18,12 +18,46 @@ from poimen import effects
 # ---- the world outside -----------------------------------------------------------------------------------------------
 
 
+class Meeting:
+    """Where a body of this process stops until it is let go.
+
+    Arguments:
+        manner: what it does when it is cancelled there: `stubborn` goes on waiting, `finishes` comes back as if
+            nothing had happened, `not sent` and `rejected` say so, `plain` lets the cancellation through.
+    """
+
+    def __init__(self, manner: str = "plain") -> None:
+        self.manner = manner
+        self.entered = asyncio.Event()
+        self.go = asyncio.Event()
+
+    async def met(self) -> None:
+        self.entered.set()
+        while not self.go.is_set():
+            try:
+                await self.go.wait()
+            except asyncio.CancelledError:
+                match self.manner:
+                    case "stubborn":
+                        continue
+                    case "finishes":
+                        return
+                    case "not sent":
+                        raise poimen.NotSent("called off in time") from None
+                    case "rejected":
+                        raise poimen.Rejected("the far side took the cancellation") from None
+                    case _:
+                        raise
+
+
 class World:
     """What the tools act upon: the witness file, and places where they stop until they are let go."""
 
     def __init__(self) -> None:
         self.witness = ""
         self.stops: set[str] = set()
+        self.meetings: dict[str, Meeting] = {}
+        self.refused = 0
         self.outcomes: dict[str, asyncio.Event] = {}
 
     def mark(self, tool: str, about: str = "") -> None:
@@ -42,7 +76,9 @@ class World:
         return [line for line in found if tool in ("", line["tool"])]
 
     async def stop(self, tool: str) -> None:
-        """Tell the parent that the body has been entered, and wait for its word, if this tool is to stop."""
+        """Say that the body has been entered, and wait, if this tool is to stop: for a test here, or for the parent."""
+        if tool in self.meetings:
+            await self.meetings[tool].met()
         if tool in self.stops:
             say({"entered": tool, "id": poimen.request_id()})
             await asyncio.get_running_loop().run_in_executor(None, os.read, 0, 1)
@@ -65,18 +101,19 @@ world = World()
 
 async def landed(order: str) -> effects.Landed[str] | effects.Absent | effects.Unknown:
     """A complete look at the witness."""
+    await world.stop("probe")
     found = [line for line in world.lines("push") if line["id"] == poimen.request_id()]
     return effects.Landed(f"pushed {order}", evidence=f"{len(found)} lines") if found else effects.Absent()
 
 
-@poimen.tool(effect=effects.AT_MOST_ONCE, summary="mail to {to}")
+@poimen.tool(effect=effects.AT_MOST_ONCE, summary="mail to {to}", grace=0.05)
 async def mail(to: str) -> str:
     world.mark("mail", to)
     await world.stop("mail")
     return f"mailed {to}"
 
 
-@poimen.tool(effect=effects.KEYED(ttl=timedelta(hours=1)), summary="charge {cents} to {who}", timeout=30)
+@poimen.tool(effect=effects.KEYED(ttl=timedelta(hours=1)), summary="charge {cents} to {who}", grace=0.05)
 async def charge(who: str, cents: int) -> str:
     world.mark("charge", f"{who} {cents}")
     await world.stop("charge")
@@ -90,14 +127,14 @@ async def push(order: str) -> str:
     return f"pushed {order}"
 
 
-@poimen.tool(effect=effects.IDEMPOTENT)
+@poimen.tool(effect=effects.IDEMPOTENT, grace=0.05)
 async def row(n: int) -> int:
     world.mark("row", str(n))
     await world.stop("row")
     return n
 
 
-@poimen.tool(effect=effects.READ)
+@poimen.tool(effect=effects.READ, grace=0.05)
 async def look(what: str) -> str:
     world.mark("look", what)
     await world.stop("look")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import apsw
 import pytest
@@ -20,6 +20,9 @@ from poimen import (
 )
 from poimen.cli.main import exit_code
 from tests.cli.conftest import AGENT, MAIL, Cli
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 SURE = ("--why", "looked", "--confirm", MAIL)
 

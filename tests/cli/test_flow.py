@@ -7,11 +7,14 @@ import pty
 import signal
 import subprocess
 import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.cli.conftest import AGENT, MAIL, TIMEOUT_S, child, environment
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 pytestmark = pytest.mark.xdist_group("cli_flow")
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
-from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from poimen.cli.frame.output import as_json, clean, one_line, rfc3339, us_of
+from poimen.cli.frame.output import Output, as_json, clean, one_line, rfc3339, us_of
 from tests.cli.conftest import AGENT, MAIL, Cli
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
 # Colours, a title, a clipboard write, a device query, C1 forms of CSI and OSC, a carriage return, a bell, direction
@@ -176,12 +179,29 @@ def test_times_are_exact(us: int) -> None:
     assert us_of(rfc3339(us)) == us
 
 
-def test_quiet_and_colours(cli: Cli, waiting: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_quiet_and_colours(cli: Cli, waiting: Path) -> None:
     assert "look at one" in cli("inbox", "--db", waiting).err
     assert cli("inbox", "-q", "--db", waiting).err == ""
     assert "\x1b[" in cli("runs", "--color", "always", "--db", waiting).out
+    assert "\x1b[" not in cli("runs", "--db", waiting).out, "this is no terminal"
+
+
+def test_colours_are_for_terminals_that_want_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    assert Output().colored(Terminal()) is True
+    assert Output().colored(io.StringIO()) is False
+    assert Output(color="never").colored(Terminal()) is False
+    monkeypatch.setenv("TERM", "dumb")
+    assert Output().colored(Terminal()) is False
+    monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("NO_COLOR", "1")
-    assert "\x1b[" not in cli("runs", "--db", waiting).out
+    assert Output().colored(Terminal()) is False
+    assert Output(color="always").colored(io.StringIO()) is True
 
 
 # ---- text that others wrote ------------------------------------------------------------------------------------

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
 from tests.cli.conftest import MAIL, Cli, child
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 READS: Final = [
     ("runs",),

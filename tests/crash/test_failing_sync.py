@@ -42,9 +42,7 @@ def told(child: subprocess.Popen[str]) -> dict[str, Any]:
     return found
 
 
-def test_a_failed_sync_of_an_effect_is_unknown_until_the_restart_settles_it(
-    server: ForkServer, tmp_path: Path
-) -> None:
+def test_a_failed_sync_of_an_effect_is_unknown_until_the_restart_settles_it(server: ForkServer, tmp_path: Path) -> None:
     in_doubt = set()
     for when in range(FIRST, FIRST + 3):
         folder = tmp_path / str(when)

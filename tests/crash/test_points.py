@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -88,7 +88,7 @@ def test_a_decision_survives_a_kill_right_behind_it(server: ForkServer, tmp_path
     ],
 )
 def test_a_recovery_that_is_killed_twice_comes_to_the_same_end(
-    server: ForkServer, tmp_path: Path, workflow: str, tool: str, point: str, lines: int
+    server: ForkServer, tmp_path: Path, *, workflow: str, tool: str, point: str, lines: int
 ) -> None:
     world = World(server, tmp_path, workflow)
     world.killed(f"{point}:{tool}")
@@ -99,6 +99,27 @@ def test_a_recovery_that_is_killed_twice_comes_to_the_same_end(
     assert said == ["never_sent" if point == "pending" else "may_have_been_sent"], "once for each send"
     assert len(world.witness) == lines
     assert ended.how == ("waiting" if (workflow, point) == ("mails", "called") else "returned")
+
+
+@pytest.mark.parametrize(
+    ("workflow", "tool", "point", "ends"),
+    [
+        ("mails", "recorded_at_most_once", "pending", "attempt.failed.v1"),
+        ("converges", "recorded_idempotent", "called", "attempt.indeterminate.v1"),
+    ],
+)
+def test_a_recovery_that_dies_three_times_without_a_record_of_its_own_is_not_tried_again(
+    server: ForkServer, tmp_path: Path, *, workflow: str, tool: str, point: str, ends: str
+) -> None:
+    world = World(server, tmp_path, workflow)
+    world.killed(f"{point}:{tool}")
+    for _ in range(3):
+        world.killed("classified")
+    seen = len(world.witness)
+    ended = world.run()
+    assert ended.how == "waiting", ended
+    assert len(world.records(ends)) == 1
+    assert len(world.witness) == seen, "nothing was sent by a recovery that gave up"
 
 
 def test_the_second_send_can_be_killed_like_the_first(server: ForkServer, tmp_path: Path) -> None:
@@ -123,7 +144,7 @@ def test_a_point_is_off_unless_it_is_named() -> None:
 def test_a_point_counts_and_names_its_tool(server: ForkServer, tmp_path: Path) -> None:
     db, witness = tmp_path / "poimen.db", Witness(tmp_path / "witness")
     env = {"POIMEN_WITNESS": str(witness.path)}
-    order = {"args": (5,), "db": db, "run_id": "r", "env": env}
+    order: dict[str, Any] = {"args": (5,), "db": db, "run_id": "r", "env": env}
     assert server.run("tests.crash.programs:goes_on", at="called:recorded_at_most_once:3", **order).was_killed
     assert len(witness) == 3
     assert server.run("tests.crash.programs:goes_on", at="called:another", **order).how == "waiting"

@@ -1,4 +1,4 @@
-"""A second process on the same database: it leaves a live run alone, and takes it at once when its driver is dead (C24)."""
+"""A second process on the same database leaves a live run alone, and takes it at once when its driver is dead (C24)."""
 
 from __future__ import annotations
 
@@ -95,9 +95,7 @@ def test_of_two_runs_of_one_id_the_second_waits_and_takes_over_when_the_first_is
     assert b"poimen inbox resolve r/main/stand_still#0/1/0" in said
 
 
-def test_the_live_one_ends_its_run_undisturbed(
-    db: Path, first: subprocess.Popen[bytes], meeting: Rendezvous
-) -> None:
+def test_the_live_one_ends_its_run_undisturbed(db: Path, first: subprocess.Popen[bytes], meeting: Rendezvous) -> None:
     async def watched() -> object:
         async with poimen.Runtime(str(db), modules=["tests.crash.programs"]) as runtime:
             run = await runtime.get("r")

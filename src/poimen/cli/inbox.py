@@ -146,7 +146,8 @@ def _find(log: Log, text: str) -> tuple[RunView, IntentView | None, InboxItem | 
     run, _, rest = text.partition("/")
     view, _ = reading.read_run(log.store, reading.find_run(log.store, run))
     items = reading.inbox_of(view)
-    if not rest and not any(item.kind == "effect" for item in items):
+    unknown = any(line.unresolved() for line in view.branches.values())
+    if not rest and not unknown:
         if not items:
             raise NotFound(f"nothing of run {view.run} waits for a person", hint=f"poimen runs show {view.run}")
         return view, None, items[0]
@@ -170,8 +171,7 @@ def _commands(session: Session, intent: IntentView) -> list[str]:
 
 def _print_effect(session: Session, item: dict[str, Any]) -> None:
     out, one = session.out, item["intent"]
-    head = "may have happened, verify first" if item["waits"] else f"nothing is to be decided: {_closed(one)}"
-    out.line(f"{head}: {one['summary']}", bold=True)
+    out.line(f"{_headline(item, one)}: {one['summary']}", bold=True)
     sent = [us_of(r["at"]) for r in one["records"] if r["kind"] == "IntentDispatched"]
     judged = "" if one["judged_as"] == one["effect_class"] else f" ({one['effect_class']} when it was begun)"
     rows = [
@@ -201,16 +201,22 @@ def _print_effect(session: Session, item: dict[str, Any]) -> None:
             out.line(f"  {text}")
         out.line("landed: the run goes on with the value (what the call would have returned; null without --value)")
         out.line("not landed: it is sent anew. abandon: the step fails with EffectAbandoned")
-    if item["run"]["reason"] and not item["unknown"]:
+    if item["run"]["reason"] and not item["waits"]:
         out.line(f"the run: {item['run']['reason']}")
         out.line(f"  {item['run']['command']}")
 
 
-def _closed(one: dict[str, Any]) -> str:
+def _headline(item: dict[str, Any], one: dict[str, Any]) -> str:
     closed = one["resolution"]
+    if item["waits"]:
+        return "may have happened, verify first"
     if closed is not None:
-        return f"{closed['to'].replace('_', ' ')}, said {closed['by']} ({closed['rule']})"
-    return WORDS["never_sent"] if one["state"] == "pending" else one["state"] if not one["open"] else "it is at work"
+        return f"nothing is to be decided, {closed['to'].replace('_', ' ')}, said {closed['by']} ({closed['rule']})"
+    if not one["open"]:
+        return f"nothing is to be decided, {WORDS['never_sent'] if one['state'] == 'pending' else one['state']}"
+    if item["run"]["driven"]:
+        return "at work: a live worker holds the run"
+    return "may have happened, and nobody drives the run: start it again first, the class may settle it"
 
 
 def _print_other(session: Session, item: dict[str, Any]) -> None:

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from poimen.cli.frame.session import Log, Session
-    from poimen.kernel.intent import Payload
+    from poimen.kernel.effect_class import Terms
+    from poimen.kernel.intent import IntentResolved, Payload
     from poimen.kernel.views import IntentView, RunView
     from poimen.log.api import Head, Record
 
@@ -143,7 +144,7 @@ def intent_shape(view: RunView, intent: IntentView, records: Iterable[Record], l
         log: to fetch bodies from.
         content: whether bodies were asked for.
     """
-    pending, terms, closed = intent.pending, intent.pending.terms, intent.resolution
+    pending = intent.pending
     step = view.branches[intent.id.branch].steps[intent.id.step]
     request = view.requests.get(pending.request_id)
     shown = [_about(record, log, content=content) for record in records]
@@ -157,23 +158,15 @@ def intent_shape(view: RunView, intent: IntentView, records: Iterable[Record], l
         "tool": pending.tool,
         "version": pending.version,
         "summary": pending.summary,
-        "effect_class": terms.effect_class.name,
+        "effect_class": intent.effect_class.name,
         "class_source": pending.class_source,
-        "judged_as": (intent.demoted_to or terms.effect_class).name,
+        "judged_as": (intent.demoted_to or intent.effect_class).name,
         "state": intent.state.value,
         "open": intent.open,
         "request_id": pending.request_id,
         "generation": pending.generation,
         "first_sent_at": rfc3339(request.first_dispatched_at) if request and request.first_dispatched_at else None,
-        "terms": {
-            "ttl_s": _seconds(terms.ttl_us),
-            "lag_s": _seconds(terms.lag_us),
-            "timeout_s": _seconds(terms.timeout_us),
-            "grace_s": _seconds(terms.grace_us),
-            "probe": terms.probe,
-            "probe_version": terms.probe_version,
-            "max_sends": terms.max_sends,
-        },
+        "terms": _terms(pending.terms),
         "args": body_of(pending.args if pending.args is not None else step.args, log, content=content),
         "args_digest": pending.args_digest,
         "decision": pending.decision or None,
@@ -182,18 +175,34 @@ def intent_shape(view: RunView, intent: IntentView, records: Iterable[Record], l
         "claimed_by": intent.claimed_by or None,
         "probes": [one for one in shown if one["kind"] == "IntentProbed"],
         "rules": [one for one in shown if one["kind"] in {"RuleApplied", "IntentDemoted"}],
-        "resolution": None
-        if closed is None
-        else {
-            "to": closed.to.value,
-            "rule": closed.rule,
-            "by": closed.by,
-            "why": closed.why,
-            "evidence": closed.evidence,
-            "value": body_of(closed.value, log, content=content),
-        },
+        "resolution": _resolution(intent.resolution, log, content=content),
         "lsn": intent.last_lsn,
         "records": shown,
+    }
+
+
+def _terms(terms: Terms) -> dict[str, Json]:
+    return {
+        "ttl_s": _seconds(terms.ttl_us),
+        "lag_s": _seconds(terms.lag_us),
+        "timeout_s": _seconds(terms.timeout_us),
+        "grace_s": _seconds(terms.grace_us),
+        "probe": terms.probe,
+        "probe_version": terms.probe_version,
+        "max_sends": terms.max_sends,
+    }
+
+
+def _resolution(closed: IntentResolved | None, log: Log, *, content: bool) -> dict[str, Json] | None:
+    if closed is None:
+        return None
+    return {
+        "to": closed.to.value,
+        "rule": closed.rule,
+        "by": closed.by,
+        "why": closed.why,
+        "evidence": closed.evidence,
+        "value": body_of(closed.value, log, content=content),
     }
 
 

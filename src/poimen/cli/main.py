@@ -148,7 +148,7 @@ class Root(click.Group):
     @override
     def main(self, args: Sequence[str] | None = None, *rest: Any, **extra: Any) -> NoReturn:
         """Run one command and leave with its exit code."""
-        given = list(sys.argv[1:] if args is None else args)
+        given = list(sys.argv[1:] if args is None else args) or ["--help"]
         extra["standalone_mode"] = False
         extra["prog_name"] = "poimen"
         try:

@@ -122,7 +122,8 @@ def intent_by_prefix(store: Store, text: str, *, unresolved: bool = False) -> tu
     Arguments:
         store: the log.
         text: the beginning of `RUN/BRANCH/STEP/ATTEMPT/ORDINAL`, such as a run's id alone.
-        unresolved: of several, the one that may have happened and that nobody has answered.
+        unresolved: of several, the one that may have happened and that nobody has answered, else the one that
+            somebody has.
 
     Raises:
         NotFound: none has it, or several do; the message names them.
@@ -133,7 +134,8 @@ def intent_by_prefix(store: Store, text: str, *, unresolved: bool = False) -> tu
     found = [i for line in view.branches.values() for i in line.intents() if f"{i.id}/".startswith(begins)]
     exact = [i for i in found if str(i.id) == begins]
     still_open = [i for i in found if i.open and i.effect_class is not EffectClass.READ] if unresolved else []
-    for chosen in (exact, still_open, found):
+    closed_once = [i for i in found if i.resolution is not None] if unresolved else []
+    for chosen in (exact, still_open, closed_once, found):
         if len(chosen) == 1:
             return view, chosen[0]
     if not found:

@@ -24,6 +24,7 @@ POINTS: Final = {
     "classified": "recovery has recorded what the crash left, nothing is done about it yet",
     "decided": "a decision is durable",
 }
+"""Every point by its name, and what is so when it is reached."""
 
 _armed: list[str] = []
 _seen: dict[str, int] = {}

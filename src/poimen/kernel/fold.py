@@ -148,6 +148,8 @@ def _fold(line: BranchView, event: AttemptEvent | BranchEvent | OtherEvent, lsn:
             _settle(line, event.id, "rejected" if event.rejected else "settled")
         case TimerFired():
             line.resumes = 0
+            if event.step:
+                line.steps[event.step].attempts[event.attempt - 1].fired.append((lsn, event.n))
         case RunAdmitted() | AppendSettled():
             pass  # an admission has no line to change yet; a settlement changes none
 

@@ -10,7 +10,7 @@ Source: design protocol.md, sections 3 and 5 ("A new attempt").
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from poimen.kernel.attempt import TERMINAL, AttemptState
 from poimen.kernel.effect_class import EffectClass
@@ -90,15 +90,15 @@ class IntentView:
 
     @property
     def landed(self) -> bool:
-        """It is known to have happened."""
-        if self.resolution is not None:
-            return self.resolution.to is Resolution.LANDED
-        return isinstance(self.outcome, Returned)
+        """It is known to have happened. What the call itself came back with counts before what was said of it."""
+        if isinstance(self.outcome, Returned):
+            return True
+        return self.resolution is not None and self.resolution.to is Resolution.LANDED
 
     @property
     def abandoned(self) -> bool:
         """An operator closed it without an answer."""
-        return self.resolution is not None and self.resolution.to is Resolution.ABANDONED
+        return self.outcome is None and self.resolution is not None and self.resolution.to is Resolution.ABANDONED
 
     @property
     def did_nothing(self) -> bool:
@@ -127,7 +127,10 @@ class IntentView:
 
 @dataclass(slots=True, kw_only=True)
 class AttemptView:
-    """One try at a step. `resumes` counts resumptions since its last own record."""
+    """One try at a step. `resumes` counts resumptions since its last own record.
+
+    `fired` has the timers of its code that fired, in order: `(lsn, n)`.
+    """
 
     no: int
     state: AttemptState = AttemptState.PENDING
@@ -143,6 +146,7 @@ class AttemptView:
     unknown_ordinals: tuple[int, ...] = ()
     resumes: int = 0
     intents: dict[int, IntentView] = field(default_factory=dict)
+    fired: list[tuple[int, int]] = field(default_factory=list)
 
     @property
     def live(self) -> bool:
@@ -181,6 +185,10 @@ class ToldUnknown:
 
 
 Told: TypeAlias = ToldValue | ToldError | ToldCancelled | ToldUnknown
+
+
+Place: TypeAlias = tuple[Literal["effect", "timer"], int]
+"""Something that an attempt's code is told, by its number: how an effect ended, that a timer fired."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -232,13 +240,34 @@ class StepView:
         Everything up to the last effect, READ excepted, that returned or was resolved; what is known to have
         done nothing after a resolution is sent anew and therefore missing.
         """
-        if attempt <= 1:
+        last = self._last_binding(attempt)
+        if last is None:
             return {}
-        before = self.effects(attempt - 1)
-        binding = [n for n, i in before.items() if i.effect_class is not EffectClass.READ and (i.landed or i.abandoned)]
-        if not binding:
-            return {}
-        return {n: i for n, i in sorted(before.items()) if n <= max(binding) and i.answered}
+        return {n: i for n, i in sorted(self.effects(attempt - 1).items()) if n <= last and i.answered}
+
+    def _last_binding(self, attempt: int) -> int | None:
+        """The ordinal of the last effect that attempt `attempt` may not do again."""
+        before = self.effects(attempt - 1).items() if attempt > 1 else ()
+        return max(
+            (n for n, i in before if i.effect_class is not EffectClass.READ and (i.landed or i.abandoned)), default=None
+        )
+
+    def inherited_order(self, attempt: int) -> list[Place]:
+        """In which order the code of attempt `attempt` is told what it inherits.
+
+        As the attempt before was told it. Timers that fired and effects that were called off before the last
+        binding effect was asked for are part of the order: they led the code to where it asked.
+        """
+        last = self._last_binding(attempt)
+        if last is None:
+            return []
+        taken, before, earlier = self.inherited(attempt), self.attempts[attempt - 2], self.inherited_order(attempt - 1)
+        asked_lsn = before.intents[last].pending_lsn if last in before.intents else 0
+        own: list[tuple[int, Place]] = [(i.told_lsn, ("effect", n)) for n, i in before.intents.items() if i.told_lsn]
+        own += [(lsn, ("timer", n)) for lsn, n in before.fired]
+        places = [place for place in earlier if place[0] == "timer" or place[1] not in before.intents]
+        places += [p for lsn, p in sorted(own) if lsn < asked_lsn or (p[0] == "effect" and p[1] in taken)]
+        return [*places, *(("effect", n) for n in taken if ("effect", n) not in places)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -66,7 +66,7 @@ def left_behind(view: RunView, line: BranchView, *, epoch: int, now_us: int) -> 
             continue
         records.append(AttemptResumed(step=step.key, attempt=attempt.no, epoch=epoch))
         climb += [intent for intent in attempt.intents.values() if intent.open]
-    if line.resumes >= MOST_RESUMES and not stopped:
+    if line.resumes > MOST_RESUMES and not stopped:  # the branch's count holds the present resumption already
         stopped.append(Waiting(reason="operator", about="workflow", detail="crash loop in the workflow's own code"))
     climb.sort(key=lambda intent: _deadline(view, intent))
     return Left(records=tuple(records), climb=tuple(climb), stopped=tuple(stopped))

@@ -135,6 +135,7 @@ def recording_tool(
             f"a recording tool of class {effect_class!r} cannot be", hint=f"one of {', '.join(CLASSES)}"
         )
     called = name or f"recorded_{effect_class.lower()}"
+    record.__name__ = called
     declare: Any = tool(effect=chosen[effect_class], name=called, timeout=timeout_s, summary=f"{called} {{what}}")
     made: AsyncTool[[str], str] = declare(record)
     return made

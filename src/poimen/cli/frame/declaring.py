@@ -118,7 +118,9 @@ class Noun(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Put the default where no command is named."""
         named = any(arg in self.commands or arg in self.later for arg in args)
-        if self.default and not named and "--help" not in args and (not args or args[0].startswith("-")):
+        if not self.default:
+            args = args or ["--help"]
+        elif not named and "--help" not in args and (not args or args[0].startswith("-")):
             args = [self.default, *args]
         return super().parse_args(ctx, args)
 

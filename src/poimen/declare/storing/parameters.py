@@ -176,7 +176,7 @@ class Parameters:
             values: dict[str, Any] = {}
             for name, dec in plan.decs.items():
                 values[name] = dec(tree[name] if name in tree else self._missing(plan, name))
-            if len(values) != len(tree) and (extra := tree.keys() - values.keys()):
+            if extra := tree.keys() - values.keys():
                 name = min(extra)[:60]
                 raise Refusal("the function has no such parameter, an argument is stored", hint=CHANGED)
         except NotJson as cause:

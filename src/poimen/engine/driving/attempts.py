@@ -73,8 +73,11 @@ class Attempts:
             known = self.scopes[call_key, attempt] = AttemptScope(self.driver, call_key, attempt)
             step = self.driver.line.steps.get(call_key)
             if step is not None:
-                known.inherited = step.inherited(attempt)
-                known.handed = sorted(known.inherited, key=lambda n: (not known.inherited[n].told_lsn, known.inherited[n].told_lsn, n))
+                known.handed = step.inherited_order(attempt)
+                before = step.effects(attempt - 1) if known.handed else {}
+                known.inherited = {n: before[n] for kind, n in known.handed if kind == "effect"}
+                if known.handed:
+                    self.driver.hands.heir(known)
                 if attempt <= len(step.attempts):
                     known.recorded = dict(step.attempts[attempt - 1].intents)
         return known
@@ -146,6 +149,7 @@ class Attempts:
 
         The end goes into the record when that is used up: whatever it holds was handed over before the end.
         """
+        scope.over = True
         while not self._let_go(scope):
             left = [effect.future for effect in scope.effects.values() if not effect.future.done()]
             if not left:

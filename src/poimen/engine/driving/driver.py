@@ -345,7 +345,7 @@ class Driver:
         return scope.number
 
     def _arm(self, timer: RunTimer) -> None:
-        if timer.cancelled() or timer.fired or self.dropped:
+        if timer.cancelled() or timer.fired or self.dropped or ("timer", timer.n) in timer.scope.handed:
             return
         delay = max(0.0, timer.when() - clock.wall_us() / 1e6)
         timer.real = self.main.call_later(delay, self._fire, timer, context=BASE)

@@ -140,13 +140,17 @@ class Effects:
         future = scope.future(call)
         known = scope.recorded.get(ordinal) or scope.inherited.get(ordinal)
         if known is None:
-            self.driver.when_live(lambda: self._perform(call, scope.attempt, scope))
+            self.perform_in_step(scope, call)
         elif (known.pending.tool, known.pending.args_digest) != (spec.name, digest):
             recorded = f"{known.pending.tool} as effect {ordinal} of {scope.step} with {known.pending.args_digest[:12]}"
             self.driver.ending.differ(recorded, f"{spec.name} with {digest[:12]}: {call.what}")
         elif ordinal in scope.recorded:
             self.driver.when_live(lambda: self.resume(call, scope.attempt, scope))
         return future
+
+    def perform_in_step(self, scope: AttemptScope, call: Call) -> None:
+        """Perform an effect of a step for the first time in this attempt."""
+        self.driver.when_live(lambda: self._perform(call, scope.attempt, scope))
 
     def cancel(self, scope: AttemptScope, call: Call) -> None:
         """The code no longer wants this effect."""

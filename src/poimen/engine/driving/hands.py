@@ -59,6 +59,7 @@ class Hands:
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
         self._line = driver.script.queue
+        self._heirs: list[AttemptScope] = []
 
     @property
     def blocked(self) -> bool:
@@ -99,13 +100,45 @@ class Hands:
 
     def _inherited(self) -> bool:
         """What an attempt takes over from the one before comes first, in the order in which it had come."""
-        for scope in self._driver.attempts.scopes.values():
-            if scope.handed and not scope.dropped and (call := scope.effects.get(scope.handed[0])) is not None:
-                known = scope.inherited[scope.handed.pop(0)]
-                if not call.future.done():
-                    self._tell_known(call, known)
-                return True
-        return False
+        self._heirs = [scope for scope in self._heirs if scope.handed and not scope.dropped]
+        return any(self._hand_down(scope) for scope in self._heirs)
+
+    def _hand_down(self, scope: AttemptScope) -> bool:
+        kind, n = scope.handed[0]
+        if scope.over:
+            scope.handed.clear()
+            for call in scope.effects.values():
+                if call.ordinal in scope.inherited and not call.future.done():
+                    call.future.end_cancelled()
+        elif kind == "timer" and n < len(scope.timers):
+            scope.handed.pop(0)
+            self._fire(scope.timers[n])
+        elif kind == "effect" and n in scope.effects:
+            scope.handed.pop(0)
+            self._tell_inherited(scope, scope.effects[n])
+        else:
+            return False
+        return True
+
+    def _tell_inherited(self, scope: AttemptScope, call: Call) -> None:
+        known = scope.inherited[call.ordinal]
+        if call.future.done():
+            return
+        if call.future.cancel_asked:
+            call.future.end_cancelled()
+        elif known.answered:
+            self._tell_known(call, known)
+        elif call.ordinal not in scope.recorded:
+            # it was called off with its attempt, not by the code, which wants it now
+            self._driver.effects.perform_in_step(scope, call)
+
+    def _fire(self, timer: RunTimer) -> None:
+        timer.fired = True
+        self._driver.loop.fire(timer)
+
+    def heir(self, scope: AttemptScope) -> None:
+        """A scope that takes over what the attempt before was told."""
+        self._heirs.append(scope)
 
     # ---- may it be handed over? ----------------------------------------------------------------------------------
 
@@ -162,9 +195,7 @@ class Hands:
                 driver.deliver_cancel()
             case "timer":
                 scope: Scope = driver.attempts.scopes[due.step, due.attempt] if due.step else driver.workflow
-                timer = scope.timers[due.n]
-                timer.fired = True
-                driver.loop.fire(timer)
+                self._fire(scope.timers[due.n])
             case "start":
                 call = driver.workflow.calls[due.step]
                 call.parked = False
@@ -226,7 +257,7 @@ class Hands:
 
     def _tell_known(self, call: Call, known: IntentView) -> None:
         """Tell what is known of an effect: its outcome, or how it was resolved."""
-        if known.resolution is None and known.outcome is not None:
+        if known.outcome is not None:
             self._outcome(call, known.outcome)
         elif known.timed_out:
             call.future.set_exception(TimeoutError(f"{call.spec.name} did not answer in time"))
@@ -300,13 +331,25 @@ class Hands:
 
     def reasons(self) -> Sequence[Waiting]:
         """Why the branch waits, now that nothing is on its way."""
-        return self.parked() or (
+        return self.parked() or self._not_asked_for() or (
             Waiting(
                 reason="code",
                 about="workflow",
                 detail="the workflow awaits something that no record will bring: a lock, an event, a task that is parked",
             ),
         )
+
+    def _not_asked_for(self) -> list[Waiting]:
+        """What attempts before were told and the code that takes it over does not come to."""
+        return [
+            Waiting(
+                reason="code",
+                about=scope.step,
+                detail=f"recorded: {kind} {n} of {scope.step} in an attempt before; the code asked for: nothing more",
+            )
+            for scope in self._heirs
+            for kind, n in scope.handed[:1]
+        ]
 
     def unclaimed_effect(self) -> str:
         """An effect of a live attempt that is recorded and that its code has not asked for."""

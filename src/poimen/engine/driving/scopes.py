@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from poimen.declare.specs import Options, ToolSpec
     from poimen.engine.driving.driver import Driver
     from poimen.engine.loop import RunLoop, RunTimer
-    from poimen.kernel.views import IntentView
+    from poimen.kernel.views import IntentView, Place
 
 T = TypeVar("T")
 
@@ -92,7 +92,8 @@ class Scope:
     def __init__(self, driver: Driver) -> None:
         self.driver = driver
         self.timers: list[RunTimer] = []
-        self.number = _salt(f"{driver.run}/{driver.line.id}/{self.step}/{self.attempt}")
+        self.handed: list[Place] = []
+        self.number = _salt(f"{driver.run}/{self.step}")
         self.dropped = False
         self._refusals = 0
         self._unheard = 0
@@ -219,7 +220,7 @@ class AttemptScope(Scope):
         self.effects: dict[int, Call] = {}
         self.inherited: dict[int, IntentView] = {}
         self.recorded: dict[int, IntentView] = {}
-        self.handed: list[int] = []
+        self.over = False
         self.work: asyncio.Future[Any] | None = None
         self.cancelling = False
         self.unknown = False
@@ -363,7 +364,7 @@ class BodyScope:
 
 
 def _salt(name: str) -> int:
-    """Where the numbers of a scope's tasks begin, so that scopes and runs do not share them."""
+    """Where the numbers of a scope's asyncio tasks begin: runs and steps do not share them, all attempts of one do."""
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:7], "big")
 
 

@@ -1,0 +1,238 @@
+"""What an operator sees and does: an item whole, a claim, a probe, a resolution that hits one intent and no other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.cli.conftest import AGENT, MAIL, Cli, child
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SURE = ("--why", "looked", "--confirm", MAIL)
+
+
+def test_an_item_can_be_understood_and_decided(cli: Cli, waiting: Path) -> None:
+    done = cli("inbox", "show", "tea", "--db", waiting)
+    assert done.code == 0
+    lines = done.out.splitlines()
+    assert lines[0] == "may have happened, verify first: mail the receipt for tea"
+    text = done.out
+    request = cli("intents", "show", MAIL, "--json", "--db", waiting).data["request_id"]
+    for said in (
+        f"intent      {MAIL}",
+        "run         tea-1, shop, WAITING",
+        "class       AT_MOST_ONCE: never sent again by a machine",
+        f"request id  {request}",
+        "sent        1 time(s), last 20",
+        "args        15 bytes (--content shows them)",
+        "IntentDispatched  send 1: from here on it may have been sent",
+        "IntentClassified  after a crash: may have been sent",
+        "RuleApplied       rule at-most-once: indeterminate",
+        "whether send 1 (LSN 11) has landed",
+        f"poimen --db {waiting} inbox resolve {MAIL} --landed --value JSON --why WHY --evidence EVIDENCE",
+        f"--evidence EVIDENCE --expect-lsn 15 --confirm {MAIL}",
+        f"inbox resolve {MAIL} --not-landed --why WHY",
+        f"inbox resolve {MAIL} --abandon --why WHY",
+    ):
+        assert said in text, said
+    assert '{"order": "tea"}' in cli("inbox", "show", "tea", "--content", "--db", waiting).out
+    data = cli("inbox", "show", "tea", "--json", "--db", waiting).data
+    assert {"id", "kind", "waits", "lsn", "run", "intent", "meaning", "unknown", "commands"} <= set(data)
+    assert (data["waits"], data["lsn"]) == (True, 15)
+
+
+def test_the_row_of_an_item(cli: Cli, waiting: Path) -> None:
+    (item,) = cli("inbox", "--json", "--db", waiting).data
+    assert set(item) == {
+        "id",
+        "kind",
+        "run_id",
+        "summary",
+        "lsn",
+        "since",
+        "tool",
+        "effect_class",
+        "sends",
+        "claimed_by",
+    }
+    assert cli("inbox", "--kind", "code", "--json", "--db", waiting).data == []
+
+
+def test_a_run_that_nobody_drives_is_told(cli: Cli, killed: Path) -> None:
+    done = cli("inbox", "--db", killed)
+    assert (done.code, done.out) == (0, "")
+    assert "1 run(s) are not driven by anybody: poimen" in done.err
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ((), "say what you have found out: --landed, --not-landed or --abandon"),
+        (("--landed",), f"nobody can be asked here: give --confirm {MAIL} and --why"),
+        (("--landed", "--why", "x"), f"give --confirm {MAIL}"),
+        (("--landed", "--yes", "--why", "x"), f"give --confirm {MAIL}"),
+        (("--landed", "--confirm", MAIL), "--why is missing"),
+        (("--landed", "--why", " ", "--confirm", MAIL), "--why is missing"),
+        (("--landed", "--why", "x", "--confirm", "tea-1"), "--confirm names tea-1, the intent is"),
+        (("--not-landed", "--value", "1", *SURE), "--value belongs to --landed"),
+        (("--landed", "--value", "mailed", *SURE), "--value is not JSON"),
+        (("--landed", "--value", "@nowhere", *SURE), "--value @nowhere cannot be read"),
+        (("--landed", "--value", "5", "--module", str(AGENT), *SURE), "mail could not have returned that"),
+        (("--landed", "--module", str(AGENT), *SURE), "mail could not have returned that"),
+        (("--landed", "--value", "NaN", *SURE), "--value is not JSON"),
+    ],
+)
+def test_a_resolution_that_is_not_sure_records_nothing(
+    cli: Cli, waiting: Path, words: tuple[str, ...], says: str
+) -> None:
+    before = waiting.read_bytes()
+    done = cli("inbox", "resolve", MAIL, *words, "--db", waiting)
+    assert (done.code, done.out) == (2, ""), done
+    assert says in done.err
+    assert waiting.read_bytes() == before
+
+
+def test_the_same_resolution_again_is_no_error(cli: Cli, waiting: Path) -> None:
+    value = ("--value", '"mailed tea"')
+    first = cli("inbox", "resolve", MAIL, "--landed", *value, *SURE, "--by", "ann", "--json", "--db", waiting).data
+    assert (first["changed"], first["to"]) == (True, "landed")
+    for again in ((*value, *SURE), SURE, (*value,), (*SURE, "--expect-lsn", "1"), ("--by", "bob")):
+        done = cli("inbox", "resolve", MAIL, "--landed", *again, "--json", "--db", waiting)
+        assert (done.code, done.data["changed"]) == (0, False), done
+    assert "was resolved so before" in cli("inbox", "resolve", "tea", "--landed", "--db", waiting).out
+    for other in (("--abandon",), ("--not-landed",), ("--landed", "--value", '"else"')):
+        assert cli("inbox", "resolve", MAIL, *other, *SURE, "--db", waiting).code == 5
+    closed = cli("intents", "show", MAIL, "--json", "--content", "--db", waiting).data["resolution"]
+    assert (closed["by"], closed["why"], closed["value"]) == ("ann", "looked", "mailed tea")
+    assert cli("inbox", "--json", "--db", waiting).data == []
+    run = cli("runs", "show", "tea", "--json", "--db", waiting).data
+    assert (run["waiting"], run["reason"]) == ([], "no live worker drives it")
+
+
+@pytest.mark.parametrize(
+    ("to", "code", "says", "mails"),
+    [
+        (("--landed", "--value", '"mailed by hand"', "--module", str(AGENT)), 0, "charged 4200, mailed by hand", 1),
+        (("--not-landed",), 0, "charged 4200, mailed tea", 2),
+        (("--abandon",), 1, "EffectAbandoned", 1),
+    ],
+)
+def test_what_a_resolution_leads_to(
+    cli: Cli, waiting: Path, *, to: tuple[str, ...], code: int, says: str, mails: int
+) -> None:
+    assert cli("inbox", "resolve", MAIL, *to, *SURE, "--evidence", "spool", "--db", waiting).code == 0
+    done = cli("run", f"{AGENT}:shop", "--id", "tea-1", "--db", waiting)
+    assert (done.code, says in done.out + done.err) == (code, True), done
+    lines = waiting.with_name("witness.txt").read_text(encoding="utf-8").splitlines()
+    assert lines.count("mail tea") == mails
+
+
+def test_a_dead_worker_does_not_stand_in_the_way(cli: Cli, killed: Path) -> None:
+    done = cli("inbox", "resolve", MAIL, "--not-landed", *SURE, "--db", killed)
+    assert done.code == 0, "its lease has not run out, but its process is gone"
+
+
+def test_what_was_never_unknown_cannot_be_resolved(cli: Cli, waiting: Path) -> None:
+    charge = "tea-1/main/charge#0/1/0"
+    done = cli("inbox", "resolve", charge, "--landed", "--why", "x", "--confirm", charge, "--db", waiting)
+    assert (done.code, "is not open: committed" in done.err) == (5, True)
+    assert "nothing is to be decided, committed" in cli("inbox", "show", charge, "--db", waiting).out
+
+
+def test_a_claim_is_shown_and_may_be_taken_over(cli: Cli, waiting: Path) -> None:
+    assert cli("inbox", "claim", "tea", "--by", "ann", "--json", "--db", waiting).data["changed"] is True
+    assert cli("inbox", "claim", "tea", "--by", "ann", "--json", "--db", waiting).data["changed"] is False
+    assert "; ann had claimed it" in cli("inbox", "claim", "tea", "--by", "bob", "--db", waiting).out
+    assert cli("inbox", "--json", "--db", waiting).data[0]["claimed_by"] == "bob"
+
+
+@pytest.fixture
+def pushed(tmp_path: Path) -> Path:
+    """A push killed in window B, whose probe may not be believed for an hour."""
+    child("run", f"{AGENT}:pushes", "x", "--id", "p", "--db", "db", cwd=tmp_path, POIMEN_CRASH="called:push")
+    return tmp_path / "db"
+
+
+def test_a_probe_is_a_record_and_decides_nothing(cli: Cli, pushed: Path, tmp_path: Path) -> None:
+    missing = cli("inbox", "probe", "p", "--db", pushed)
+    assert (missing.code, "--module is missing" in missing.err) == (2, True)
+    done = cli("inbox", "probe", "p", "--module", AGENT, "--by", "ann", "--json", "--db", pushed)
+    assert done.code == 0, done
+    assert (done.data["answer"], done.data["value"], done.data["evidence"]) == (
+        "landed",
+        "pushed x",
+        "witness.txt has it",
+    )
+    assert (
+        f"--landed --value '\"pushed x\"' --why WHY --expect-lsn {done.data['lsn']} --confirm p/main/push#0/1/0"
+        in done.err
+    )
+    (tmp_path / "witness.txt").unlink()
+    absent = cli("inbox", "probe", "p", "--module", AGENT, "--db", pushed)
+    assert absent.out == "absent: witness.txt has it not\n"
+    intent = cli("intents", "show", "p", "--json", "--db", pushed).data
+    assert [p["body"]["answer"] for p in intent["probes"]] == ["landed", "absent"]
+    assert intent["probes"][0]["body"]["by"] == "ann"
+    assert (intent["open"], intent["resolution"]) == (True, None)
+    shown = cli("inbox", "show", "p", "--db", pushed).out
+    assert "inbox probe p/main/push#0/1/0 --module MODULE" in shown
+    assert "asked by ann: landed, witness.txt has it" in shown
+    assert shown.startswith("may have happened, and nobody drives the run: start it again first")
+
+
+def test_a_probe_where_there_is_none(cli: Cli, waiting: Path, tmp_path: Path) -> None:
+    done = cli("inbox", "probe", "tea", "--module", AGENT, "--db", waiting)
+    assert (done.code, "mail is loaded here and has no probe" in done.err) == (3, True)
+    (tmp_path / "empty.py").write_text("", encoding="utf-8")
+    other = cli("inbox", "probe", "tea", "--module", "empty.py", "--db", waiting)
+    assert (other.code, "the code of mail is not loaded here" in other.err) == (3, True)
+
+
+# ---- runs and decisions ----------------------------------------------------------------------------------------
+
+
+def test_cancelling_is_a_record_and_leaves_the_unknown_in_the_inbox(cli: Cli, waiting: Path) -> None:
+    done = cli("runs", "cancel", "tea", "--why", "enough", "--by", "ann", "--json", "--db", waiting)
+    assert (done.code, done.data["changed"]) == (0, True)
+    again = cli("runs", "cancel", "tea", "--why", "enough", "--json", "--db", waiting)
+    assert (again.code, again.data["changed"]) == (0, False)
+    run = cli("runs", "show", "tea", "--json", "--db", waiting).data
+    assert (run["cancel"]["by"], run["cancel"]["why"], run["state"]) == ("ann", "enough", "WAITING")
+    assert run["reason"] == "no live worker drives it; cancelled by ann"
+    ended = cli("run", f"{AGENT}:shop", "--id", "tea-1", "--db", waiting)
+    assert (ended.code, "PO322 run tea-1 was cancelled: enough" in ended.err) == (1, True), ended
+    assert [one["id"] for one in cli("inbox", "--json", "--db", waiting).data] == [MAIL]
+    assert cli("runs", "cancel", "tea", "--why", "x", "--db", waiting).code == 0
+
+
+def test_cancelling_what_has_ended_is_a_conflict(cli: Cli) -> None:
+    assert cli("run", f"{AGENT}:nothing", "--id", "t", "--db", "db").code == 0
+    done = cli("runs", "cancel", "t", "--why", "x", "--db", "db")
+    assert (done.code, "has ended: SUCCEEDED" in done.err) == (5, True)
+
+
+def test_resuming_once_is_enough(cli: Cli, waiting: Path) -> None:
+    assert cli("runs", "resume", "tea", "--db", waiting).code == 2, "without a word why nothing is changed"
+    assert cli("runs", "resume", "tea", "--why", "mended", "--json", "--db", waiting).data["changed"] is True
+    again = cli("runs", "resume", "tea", "--why", "mended", "--json", "--db", waiting)
+    assert (again.code, again.data["changed"]) == (0, False)
+
+
+def test_an_owed_decision_comes_first_and_is_closed_by_hand(cli: Cli, waiting: Path) -> None:
+    assert cli("run", f"{AGENT}:shop", "milk", "--id", "a", "--db", waiting).code == 0
+    rows = cli("decisions", "--json", "--db", waiting).data
+    assert [(one["id"], one["owed"]) for one in rows] == [("tea-1/order", True), ("a/order", False)]
+    assert [one["id"] for one in cli("decisions", "ls", "--owed", "--json", "--db", waiting).data] == ["tea-1/order"]
+    assert [one["id"] for one in cli("decisions", "ls", "--run", "a", "--json", "--db", waiting).data] == ["a/order"]
+    assert cli("decisions", "settle", "tea-1/order", "--db", waiting).code == 2
+    ambiguous = cli("decisions", "settle", "nope", "--why", "x", "--db", waiting)
+    assert ambiguous.code == 3
+    done = cli("decisions", "reject", "order", "--why", "not wanted", "--json", "--db", waiting)
+    assert (done.code, done.data["id"], done.data["changed"]) == (0, "tea-1/order", True), "the owed one is meant"
+    again = cli("decisions", "reject", "tea-1/order", "--why", "x", "--json", "--db", waiting)
+    assert (again.code, again.data["changed"]) == (0, False)
+    other = cli("decisions", "settle", "tea-1/order", "--why", "x", "--db", waiting)
+    assert (other.code, "is closed otherwise: rejected" in other.err) == (5, True)
