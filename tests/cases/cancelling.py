@@ -191,4 +191,4 @@ def thread_part(name: str) -> str:
 
 @poimen.workflow
 async def with_thread(name: str) -> str:
-    return await thread_part(name)
+    return await thread_part.aio(name)

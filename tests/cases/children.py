@@ -277,3 +277,16 @@ def reads(db: str, run_id: str) -> None:
                 say({"type": error.type, "message": error.message, "limit": error.fields["limit"]})
 
     asyncio.run(main())
+
+
+def limited(db: str, run_id: str, tool: str, in_step: str) -> None:
+    """A call with a time limit of its workflow's own, which ends within its grace."""
+    from tests.cases import cancelling
+
+    async def main() -> None:
+        world.meetings["charge"] = agents.Meeting("finishes")
+        async with poimen.Runtime(db, modules=[cancelling], drain=0) as runtime:
+            call = cancelling.limited(tool, in_step=in_step == "true", seconds=0.01)
+            say({"result": await (await runtime.start(call, run_id=run_id)).result()})
+
+    asyncio.run(main())

@@ -153,6 +153,9 @@ def test_6_a_wrong_path_is_one_line(cli: Cli, tmp_path: Path) -> None:
         ("log", "check"),
         ("db",),
         ("runs", "cancel", "x", "--why", "y"),
+        ("inbox", "resolve", "x", "--landed", "--why", "y", "--confirm", "x"),
+        ("db", "check", "--rebuild"),
+        ("db", "backup", "copy"),
         ("decisions",),
     ):
         done = cli(*words, "--db", "nowhere/db")

@@ -285,7 +285,7 @@ def test_bench_without_the_repository_says_where_it_is(
     assert (done.code, "make bench" in done.err) == (3, True)
     (tmp_path / "bench").mkdir()
     (tmp_path / "bench" / "run.py").write_text("import sys\nsys.exit(len(sys.argv))\n", encoding="utf-8")
-    assert cli("bench", "--quick", "x").code == 3
+    assert cli("bench", "--quick", "--json", "x").code == 4, "it gets all its words"
 
 
 def test_every_name_in_the_help_leads_somewhere(cli: Cli) -> None:

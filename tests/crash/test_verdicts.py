@@ -101,6 +101,14 @@ def test_an_effect_that_was_judged_by_a_stricter_class_ends_as_that_class_says()
     assert disagreements([replace(expired, after=2)]) != []
 
 
+@pytest.mark.parametrize("effect_class", ["READ", "IDEMPOTENT", "KEYED"])
+def test_a_far_side_that_dedupes_may_hold_one(effect_class: str) -> None:
+    row = replace(good(effect_class, "called"), after=1)
+    assert disagreements([row]) == []
+    assert disagreements([replace(row, after=0)]) != []
+    assert disagreements([replace(good(effect_class, "dispatched"), after=0)]) != []
+
+
 def test_how_the_second_process_ended_is_told_with_the_state() -> None:
     row = replace(good("READ", "pending"), state="FAILED", why="raised: ValueError: no")
     assert "ValueError: no" in disagreements([row])[0]

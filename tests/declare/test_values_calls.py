@@ -127,6 +127,9 @@ def test_nothing_annotated() -> None:
     assert parameters.result is Any
     body = parameters.pack(({"x": (1,)},), {"z": 1})
     assert parameters.unpack(body) == (({"x": (1,)}, (1, 2)), {"d": None, "z": 1})
+    body = parameters.pack((1,), {"c": 2, "e": 3})
+    assert json.loads(body)["e"] == {"c": 2, "e": 3}
+    assert parameters.unpack(body) == ((1, (1, 2)), {"d": None, "c": 2, "e": 3})
     options = Parameters.of(optioned)
     assert options.unpack(options.pack(("x",), {"retries": 2})) == (("x",), {"retries": 2})
     with pytest.raises(NotStorable, match=r"options\.retries: expected int, found str"):
@@ -158,6 +161,15 @@ def test_also_where_nothing_is_annotated(a: Any, c: list[Any], e: dict[str, Any]
     parameters = Parameters.of(bare)
     body = parameters.pack((a, 1, *c), e)
     assert parameters.pack(*parameters.unpack(body)) == body
+
+
+def test_a_default_is_stored_as_if_it_had_been_given() -> None:
+    def order(name: str, cents: int = 5, tags: tuple[str, ...] = ()) -> None:
+        raise AssertionError
+
+    parameters = Parameters.of(order)
+    assert parameters.pack(("tea",), {}) == parameters.pack((), {"cents": 5, "tags": (), "name": "tea"})
+    assert parameters.unpack(parameters.pack(("tea",), {"tags": ("a",)})) == (("tea", 5, ("a",)), {})
 
 
 def test_every_result_of_unpack_is_decoded_anew() -> None:
@@ -309,19 +321,20 @@ from dataclasses import dataclass
 from poimen.declare.values import Parameters
 from poimen.kernel.errors import NotStorable
 type Tree[T] = T | list[Tree[T]]
+type Blob = list[Blob | bytes] | None
 @dataclass
 class Box[T]:
     item: T
     more: list[Box[T]]
-def pack[T: int](x: T, box: Box[int], tree: Tree[str]) -> Box[T]: ...
+def pack[T: int](x: T, box: Box[int], tree: Tree[str], blob: Blob) -> Box[T]: ...
 parameters = Parameters.of(pack)
 parameters.check()
-args = 1, Box(1, [Box(2, [])]), ["a", ["b"]]
+args = 1, Box(1, [Box(2, [])]), ["a", ["b"]], [None, b"x", [b"y"]]
 assert parameters.unpack(parameters.pack(args, {})) == (args, {})
 for bad, path in [
     (("x", *args[1:]), "x"),
-    ((1, Box(1, [Box("x", [])]), "a"), "box.more[0].item"),
-    ((*args[:2], [1]), "tree[0]"),
+    ((1, Box(1, [Box("x", [])]), "a", None), "box.more[0].item"),
+    ((*args[:2], [1], None), "tree[0]"),
 ]:
     try:
         parameters.pack(bad, {})
@@ -454,7 +467,7 @@ def test_the_fields_are_bounded_and_cuts_are_marked() -> None:
     }
     ring: list[Any] = []
     ring.append(ring)
-    assert error_fields(Declined(ring=ring, ok=1)) == {"ok": 1}
+    assert error_fields(Declined(ring=ring, ok=1, deep=[[[[[1]]]]], near=[[[[1]]]])) == {"ok": 1, "near": [[[[1]]]]}
 
 
 class Hostile(Exception):

@@ -17,15 +17,10 @@ import poimen
 from poimen import effects
 from poimen.declare.registry import Registry
 from poimen.declare.specs import spec_of
-from poimen.engine import desk
-from poimen.kernel.fold import trunk
-from poimen.log.api import TERMINAL_STATES
-from poimen.log.writer import Door
-from tests.engine.simulated import CutStore, Driven, SimulatedLoop, admit, drive, folded
+from tests.engine.simulated import SimulatedLoop
 
 if TYPE_CHECKING:
-    from poimen.engine.driving.driver import Driver
-    from poimen.log.api import Record
+    from collections.abc import Callable
 
 Node = tuple[Any, ...]
 
@@ -43,13 +38,12 @@ class Cell:
     seed: int
     nodes: list[Node]
     chance: random.Random
-    fails: bool = True
+    fails: str = "sometimes"
     trace: list[tuple[bool, tuple[Any, ...]]] = field(default_factory=list)
     entered: list[tuple[str, int, str]] = field(default_factory=list)
     sends: dict[str, int] = field(default_factory=dict)
     watched: Any = None
-    program: int = 0
-    patch: Any = None
+    patch: Callable[[list[Node]], list[Node]] = list
 
     def saw(self, what: tuple[Any, ...]) -> None:
         if not self.watched.driver.dropped:  # code that is being dropped runs on without a run behind it
@@ -83,6 +77,8 @@ async def _answer(name: str, arg: int, *, sends: bool) -> int:
         await asyncio.sleep(cell.chance.random() * 0.003)
     if not cell.fails or fate >= 24:
         return fate * 7919 % 1000
+    if cell.fails == "always":  # whatever the world has seen before
+        raise poimen.Rejected(f"{name} says no to {arg}", all_sends=True)
     if fate < 12:
         raise poimen.Rejected(f"{name} says no to {arg}") if sends else ValueError(f"{name} of {arg}")
     if again == 1 and fate < 18:
@@ -163,7 +159,10 @@ async def _body(node: int, h: int) -> int:
 PLAIN = ("call",) * 4 + ("sleep0", "branch", "try", "seq")
 CALM = ("gather", "gatherx", "nest", "ggg", "queue", "seq", "lock")
 """Kinds that cancel nothing and wait for no time: what a step that is tried again is made of."""
-WILD = ("wait", "asc", "tg", "timeout", "wait_for", "shield", "sleep", "decide", "finally", "stray", "agen", "event", "brief")
+WILD = (
+    *("wait", "asc", "tg", "timeout", "wait_for", "shield", "sleep"),
+    *("decide", "finally", "stray", "agen", "event", "brief"),
+)
 FAILURES = (poimen.Rejected, poimen.NotSent, poimen.StepError, ValueError, TimeoutError, ConnectionError)
 
 
@@ -177,45 +176,38 @@ class Maker:
         self.nodes[0] = ("seq", [self.node() for _ in range(self.chance.randrange(3, 6))])
 
     def node(self, depth: int = 0, *, wild: bool = True, steps: bool = True) -> Node:
-        chance = self.chance
-        kinds = PLAIN
+        kinds = list(PLAIN)
         if depth < 4:
-            kinds += CALM + (WILD if wild else ()) + (("step",) * 3 if steps else ())
-        kind = chance.choice(kinds)
+            kinds += [*CALM, *(WILD if wild else ()), *(("step",) * 3 if steps else ())]
+        kind = self.chance.choice(kinds)
         if depth >= 5 or kind == "call":
-            return ("call", chance.choice(list(TOOLS)))
+            return ("call", self.chance.choice(list(TOOLS)))
+        if kind == "step":
+            return self._step(depth)
+        return (kind, *self._details(kind, lambda n: [self.node(depth + 1, wild=wild, steps=steps) for _ in range(n)]))
 
-        def inner(n: int) -> list[Node]:
-            return [self.node(depth + 1, wild=wild, steps=steps) for _ in range(n)]
+    def _details(self, kind: str, inner: Callable[[int], list[Node]]) -> tuple[Any, ...]:
+        chance = self.chance
+        details: dict[str, Callable[[], tuple[Any, ...]]] = {
+            "sleep0": lambda: (chance.randrange(1, 7),),
+            "sleep": lambda: (chance.random() * 0.002,),
+            "branch": lambda: (inner(2),),
+            "brief": lambda: (chance.choice(["look", "chat"]), chance.random() * 0.003),
+            "timeout": lambda: (chance.random() * 0.003, inner(1)),
+            "wait_for": lambda: (chance.random() * 0.003, inner(1)),
+            "nest": lambda: (chance.randrange(2, 7), inner(1)),
+            "ggg": lambda: (chance.randrange(2, 9), inner(2)),
+            "wait": lambda: (chance.randrange(1, 3), inner(chance.randrange(2, 5))),
+            "queue": lambda: (chance.randrange(1, 4), chance.randrange(2, 6), inner(1)),
+            "decide": lambda: (self._decision(), chance.randrange(3)),
+        }
+        if kind in details:
+            return details[kind]()
+        return (inner(1 if kind in {"try", "shield", "finally", "stray", "event"} else chance.randrange(2, 4)),)
 
-        match kind:
-            case "sleep0":
-                return (kind, chance.randrange(1, 7))
-            case "sleep":
-                return (kind, chance.random() * 0.002)
-            case "branch":
-                return (kind, inner(2))
-            case "try" | "shield" | "finally" | "stray" | "event":
-                return (kind, inner(1))
-            case "brief":
-                return (kind, chance.choice(["look", "chat"]), chance.random() * 0.003)
-            case "timeout" | "wait_for":
-                return (kind, chance.random() * 0.003, inner(1))
-            case "nest":
-                return (kind, chance.randrange(2, 7), inner(1))
-            case "ggg":
-                return (kind, chance.randrange(2, 9), inner(2))
-            case "wait":
-                return (kind, chance.randrange(1, 3), inner(chance.randrange(2, 5)))
-            case "queue":
-                return (kind, chance.randrange(1, 4), chance.randrange(2, 6), inner(1))
-            case "decide":
-                self.decisions += 1
-                return (kind, f"d{self.decisions}", chance.randrange(3))
-            case "step":
-                return self._step(depth)
-            case _:
-                return (kind, inner(chance.randrange(2, 4)))
+    def _decision(self) -> str:
+        self.decisions += 1
+        return f"d{self.decisions}"
 
     def _step(self, depth: int) -> Node:
         calm = self.chance.randrange(2) == 0
@@ -241,8 +233,8 @@ class State:
 
 
 async def execute(node: Node, state: State) -> int:
-    kind, see = node[0], state.see
-    return await _KINDS[kind](node, state, see)
+    value: int = await _KINDS[node[0]](node, state, state.see)
+    return value
 
 
 async def _call(node: Node, state: State, see: Any) -> int:
@@ -422,7 +414,8 @@ async def _lock(node: Node, state: State, see: Any) -> int:
         async with lock:
             return await execute(one, state)
 
-    await asyncio.gather(*[locked(one) if one[0] == "call" else execute(one, state) for one in node[1]], return_exceptions=True)
+    inner = [locked(one) if one[0] == "call" else execute(one, state) for one in node[1]]
+    await asyncio.gather(*inner, return_exceptions=True)
     return 8
 
 
@@ -497,7 +490,29 @@ async def _brief(node: Node, state: State, see: Any) -> int:
     return value
 
 
+async def _line(node: Node, state: State, see: Any) -> int:
+    """Calls with given arguments: four one after another, the others at once. `patch` makes other code of it."""
+    calls = state.cell.patch(list(node[1]))
+
+    async def one(name: str, arg: int) -> Any:
+        if name == "decide":
+            return poimen.decide(f"d{arg}", arg)
+        if name == "stubborn":
+            return await stubborn(arg, 1)
+        return await TOOLS[name](arg)
+
+    for name, arg in calls[:4]:
+        try:
+            see("value", await one(name, arg))
+        except FAILURES as error:
+            see("error", type(error).__name__)
+    for found in await asyncio.gather(*[one(name, arg) for name, arg in calls[4:]], return_exceptions=True):
+        see("found", found if isinstance(found, int) else type(found).__name__)
+    return 12
+
+
 _KINDS: dict[str, Any] = {
+    "line": _line,
     "finally": _finally,
     "stray": _stray,
     "agen": _agen,
@@ -530,7 +545,7 @@ _KINDS: dict[str, Any] = {
 async def program(seed: int) -> int:
     cell = here()
     state = State(cell, h=1, traced=True)
-    await execute(cell.nodes[cell.program], state)
+    await execute(cell.nodes[0], state)
     return state.h
 
 
@@ -544,132 +559,3 @@ def registry() -> Registry:
 
 
 REGISTRY = registry()
-
-
-# ---- playing a program -------------------------------------------------------------------------------------------------
-
-
-@dataclass
-class Played:
-    """A run that has come to its end: its log, all that its code saw, and how much of that was replayed."""
-
-    how: str
-    store: CutStore
-    records: list[Record]
-    seen: list[tuple[Any, ...]]
-    replayed: int
-    details: str
-    state: str
-    ran: bool
-
-    @property
-    def end(self) -> int:
-        """How many records lie before the commit that ended the branch."""
-        kinds = ("branch.verifying", "branch.ended")
-        first = next((i for i, r in enumerate(self.records) if r.kind.startswith(kinds)), len(self.records))
-        return max(at for at in self.store.commits if at <= first)
-
-    def cuts(self, after: int = 1) -> list[int]:
-        """Where a crash can have left the log: at the end of a commit, before the branch had ended."""
-        return sorted({at for at in self.store.commits if after <= at <= self.end})
-
-
-class Watched:
-    """Tells what a driver hands over from the record that it found from what has come since."""
-
-    def __init__(self) -> None:
-        self.new = False
-        self.driver: Any = None
-
-    def by(self, driver: Driver) -> None:
-        self.driver = driver
-        self.kept = list(driver.script.queue)  # an id is one thing's as long as that thing lives
-        recorded, give = {id(due) for due in self.kept}, driver.hands._give
-
-        def watch(due: Any) -> None:
-            self.new = self.new or id(due) not in recorded
-            give(due)
-
-        driver.hands._give = watch  # type: ignore[method-assign]
-
-
-class Play:
-    """One program and its run, driven as often as it takes, with an operator who decides what nobody knows."""
-
-    def __init__(self, seed: int, nodes: list[Node] | None = None, **settings: Any) -> None:
-        self.run = f"run-{seed}"
-        made = Maker(seed).nodes if nodes is None else nodes
-        self.cell = CELLS[self.run] = Cell(seed=seed, nodes=made, chance=random.Random(seed), **settings)
-        self.seed = seed
-        self.meddling = 0.0
-        self.meddled: list[str] = []
-
-    def _meddle(self, store: CutStore) -> None:
-        """What outsiders do while the run is driven: cancel it, close effects that are under way, look at them."""
-        if self.cell.chance.random() >= self.meddling:
-            return
-        line = trunk(folded(self.run, store.records(self.run)))
-        there = [i for i in line.intents() if i.open]
-        if line.state.name in TERMINAL_STATES:
-            return
-        beside = store.beside()
-        door, what = Door(beside), self.cell.chance.choice(("cancel", "landed", "abandoned", "claim", "claim"))
-        if what == "cancel":
-            desk.cancel(beside, door, self.run, by="outsider", why="no longer wanted")
-        elif there:
-            intent = str(self.cell.chance.choice(there).id)
-            if what == "claim":
-                desk.claim(beside, door, intent, by="outsider")
-            else:
-                value = b"78" if what == "landed" else None
-                desk.resolve(beside, door, intent, what, by="outsider", why="looked", value=value)  # type: ignore[arg-type]
-        self.meddled.append(what)
-
-    def begin(self) -> CutStore:
-        store = CutStore()
-        admit(store, program, self.run, self.seed)
-        return store
-
-    async def go(self, store: CutStore) -> Played:
-        """Drive the run until it ends, or until only other code can move it."""
-        before: list[tuple[Any, ...]] = []
-        replayed = -1
-        if self.meddling:
-            loop = asyncio.get_running_loop()
-            store.on_commit = lambda: loop.call_soon(self._meddle, store) and None
-        while True:
-            cell = self.cell
-            cell.trace = []
-            cell.watched = watched = Watched()
-            driven = await drive(store, self.run, REGISTRY, claimed=watched.by)
-            if replayed < 0 and driven.driver.root is not None:
-                replayed = sum(not new for new, _ in cell.trace)
-            assert cell.seen[: len(before)] == before, difference(before, cell.seen)
-            if driven.how != "waiting" or not self._decide(driven):
-                break
-            before = cell.seen
-        state, ran = driven.driver.line.state.name, driven.driver.root is not None
-        return Played(driven.how, store, driven.records, cell.seen, max(replayed, 0), driven.details, state, ran)
-
-    def _decide(self, driven: Driven) -> bool:
-        """What an operator does about a branch that waits for one; False when it waits for something else."""
-        door = Door(driven.store)
-        if driven.driver.view.lsn < len(driven.records):
-            return True  # an outsider has written while it came to rest
-        if any(w.reason != "operator" for w in driven.waiting):
-            return False
-        for waiting in driven.waiting:
-            if waiting.detail.startswith("crash loop"):
-                desk.resume(driven.store, door, self.run, by="operator", why="tried again")
-                continue
-            to = self.cell.chance.choice(("landed", "not_landed", "abandoned"))
-            value = b"77" if to == "landed" else None
-            desk.resolve(driven.store, door, waiting.about, to, by="operator", why="looked", value=value)
-        return True
-
-
-def difference(one: list[tuple[Any, ...]], other: list[tuple[Any, ...]]) -> str:
-    """Where two traces part."""
-    at = next((i for i, (x, y) in enumerate(zip(one, other, strict=False)) if x != y), min(len(one), len(other)))
-    low = max(0, at - 4)
-    return f"at {at} of {len(one)} and {len(other)}:\n  {one[low : at + 4]}\n  {other[low : at + 4]}"

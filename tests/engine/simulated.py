@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from poimen.declare.registry import Registry
     from poimen.engine.driving.driver import Driver
     from poimen.kernel.errors import PoimenError
-    from poimen.kernel.events import Event
+    from poimen.kernel.events import Event, Waiting
     from poimen.kernel.views import RunView
     from poimen.log.api import Record
 
@@ -67,7 +67,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
             self.now += timeout
         return found
 
-    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:
+    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:  # type: ignore[override]
         self.threads += 1
         future = super().run_in_executor(executor, func, *args)
         future.add_done_callback(self._back)
@@ -195,7 +195,7 @@ def admit(store: CutStore, workflow: Any, run: str, *args: Any, on_indeterminate
     assert isinstance(answer, Committed)
 
 
-# ---- driving -----------------------------------------------------------------------------------------------------------
+# ---- driving ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -206,8 +206,10 @@ class Driven:
     driver: Driver
     store: CutStore
     records: list[Record]
-    waiting: tuple[Any, ...]
-    result: Any
+
+    @property
+    def waiting(self) -> tuple[Waiting, ...]:
+        return self.driver.line.waiting
 
     @property
     def details(self) -> str:
@@ -241,4 +243,4 @@ async def drive(
         raise error
     held = driver.view
     assert held == folded(run, records[: held.lsn]), "the view that was held is not the fold of the log"
-    return Driven(how=how, driver=driver, store=store, records=records, waiting=driver.line.waiting, result=driver.line.body)
+    return Driven(how=how, driver=driver, store=store, records=records)

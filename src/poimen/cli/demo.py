@@ -97,17 +97,16 @@ def reproduce(session: Session) -> None:
     session.out.show(found, lambda: click.echo(json.dumps(found, indent=2)))
 
 
-@command(None, "bench", context_settings={"ignore_unknown_options": True})
+@click.command("bench", context_settings={"ignore_unknown_options": True})
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
-def bench(session: Session, args: tuple[str, ...]) -> int:
-    """Run the benchmarks of the repository; ARGS are theirs."""
+def bench(args: tuple[str, ...]) -> int:
+    """Run the benchmarks of the repository; ARGS are theirs, --json and the like included."""
     places = (Path(poimen.__file__).parents[2], Path.cwd())
     script = next((place / "bench" / "run.py" for place in places if (place / "bench" / "run.py").is_file()), None)
     if script is None:
         raise NotFound(
             "the benchmarks are in the repository, not in the installed package", hint="make bench, in a clone"
         )
-    session.out.detail(f"running {script}")
     return subprocess.run([sys.executable, str(script), *args], check=False).returncode  # noqa: S603 (our own script)
 
 

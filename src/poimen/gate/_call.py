@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import inspect
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from poimen.declare import sealed
 from poimen.declare.calling import CALLER
 from poimen.gate import points
+from poimen.kernel.errors import NotSent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -99,7 +101,7 @@ class OpenCall:
         late: told of the end when it comes after the call was given up.
     """
 
-    __slots__ = ("_done", "_future", "_late", "_loop", "_timers", "_why")
+    __slots__ = ("_done", "_future", "_late", "_loop", "_never", "_timers", "_why")
 
     def __init__(
         self,
@@ -116,6 +118,7 @@ class OpenCall:
         self._loop = loop = asyncio.get_running_loop()
         self._late = late
         self._why = ""
+        self._never = False
         self._timers: list[asyncio.TimerHandle] = []
         self._done: asyncio.Future[Ended] = loop.create_future()
         context = _NO_CALLER.copy()
@@ -128,8 +131,13 @@ class OpenCall:
             coroutine: Coroutine[Any, Any, Any] = context.run(fn, *args, **kwargs)
             self._future = loop.create_task(coroutine, context=context)
         else:
-            self._future = loop.run_in_executor(threads, lambda: context.run(fn, *args, **kwargs))
+            self._future = loop.run_in_executor(threads, self._in_thread, lambda: context.run(fn, *args, **kwargs))
         self._future.add_done_callback(self._ended)
+
+    def _in_thread(self, call: Callable[[], Any]) -> Any:
+        if self._why:
+            raise _never_begun(self._why)
+        return call()
 
     async def end(self, *, timeout_s: float, grace_s: float) -> Ended:
         """Wait for the body to end.
@@ -146,7 +154,7 @@ class OpenCall:
                 timer.cancel()
 
     def stop(self, why: str, grace_s: float) -> None:
-        """Tell the body to stop; a plain function cannot hear it.
+        """Tell the body to stop; a plain function cannot hear it. One that has not begun never will.
 
         Arguments:
             why: `timeout` or `cancel`.
@@ -157,6 +165,8 @@ class OpenCall:
         self._why = why
         self._timers.append(self._loop.call_later(grace_s, self._give_up))
         if isinstance(self._future, asyncio.Task):
+            coroutine = self._future.get_coro()
+            self._never = inspect.iscoroutine(coroutine) and inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED
             self._future.cancel()
 
     def _give_up(self) -> None:
@@ -166,7 +176,7 @@ class OpenCall:
     def _ended(self, future: asyncio.Future[Any]) -> None:
         ended: Value | Raised
         if future.cancelled():
-            ended = Raised(asyncio.CancelledError(), self._why)
+            ended = Raised(_never_begun(self._why) if self._never else asyncio.CancelledError(), self._why)
         else:
             error = future.exception()
             ended = Value(future.result()) if error is None else Raised(error, self._why)
@@ -174,3 +184,7 @@ class OpenCall:
             self._late(ended)
         else:
             self._done.set_result(ended)
+
+
+def _never_begun(why: str) -> NotSent:
+    return NotSent(f"the body had not begun when the call was stopped ({why})")

@@ -57,6 +57,8 @@ def _faults(trial: Trial) -> Iterator[str]:
         return
     left, classified, before = _LEFT[trial.point]
     after, sends, state = _end(trial)
+    if sends > 1 and before and trial.after == before:
+        after = before  # it was sent again, and the far side has deduped or converged
     for what, wanted, got in (
         ("the last record it left", left, trial.left),
         ("the classification on record", classified, trial.classified),
