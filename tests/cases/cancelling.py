@@ -157,10 +157,10 @@ async def backing_off(kind: str) -> str:
 
 
 @poimen.workflow
-async def limited(name: str, *, in_step: bool, seconds: float) -> list[str]:
+async def limited(name: str, *, in_step: bool) -> list[str]:
     """A time limit around one call; an effect afterwards, where a test can stop the process."""
     try:
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(3600):
             told = await (part(name) if in_step else TOOLS[name](*ARGS[name]))
     except TimeoutError:
         told = "timed out"

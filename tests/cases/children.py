@@ -284,9 +284,15 @@ def limited(db: str, run_id: str, tool: str, in_step: str) -> None:
     from tests.cases import cancelling
 
     async def main() -> None:
-        world.meetings["charge"] = agents.Meeting("finishes")
+        meeting = world.meetings["charge"] = agents.Meeting("finishes")
         async with poimen.Runtime(db, modules=[cancelling], drain=0) as runtime:
-            call = cancelling.limited(tool, in_step=in_step == "true", seconds=0.01)
-            say({"result": await (await runtime.start(call, run_id=run_id)).result()})
+            call = cancelling.limited(tool, in_step=in_step == "true")
+            ending = asyncio.ensure_future((await runtime.start(call, run_id=run_id)).result())
+            entered = asyncio.ensure_future(meeting.entered.wait())
+            await asyncio.wait([ending, entered], return_when=asyncio.FIRST_COMPLETED)
+            if entered.done():
+                agents.time_passes(runtime, run_id)
+            say({"result": await ending})
+            entered.cancel()
 
     asyncio.run(main())

@@ -394,7 +394,7 @@ class Nowhere(tzinfo):
         ({"a": UserDict()}, dict[str, Any], "value['a']: collections.UserDict cannot be stored"),
         (1, NoReturn, "value: expected no value at all, found int"),
     ],
-    ids=str,
+    ids=lambda value: None if type(value) is object else str(value),
 )
 def test_a_value_that_does_not_match_is_refused_with_its_path(value: object, annotation: Any, message: str) -> None:
     with pytest.raises(NotStorable) as refused:

@@ -150,7 +150,13 @@ def test_names_in_the_drawing_are_where_it_says() -> None:
     assert len(column) > 10
     assert [f"{path} {name}" for path, name in column if name not in names(SRC / path)] == []
     camel = {name for block in ONE_EFFECT.blocks for name in re.findall(r"\b(?:[A-Z][a-z]+){2,}\b", block.text)}
-    orders = {name for line in drawing.lines for name in re.findall(r", then ([A-Z]+)|, (\w+)\) says", line) for name in name if name}
+    orders = {
+        name
+        for line in drawing.lines
+        for name in re.findall(r", then ([A-Z]+)|, (\w+)\) says", line)
+        for name in name
+        if name
+    }
     assert {"IntentPending", "AttemptSucceeded"} <= camel
     assert {"CALL", "CLOSE", "Claim", "Send", "Answer"} == orders
     assert (camel | orders) - every_name() == set()
@@ -193,7 +199,9 @@ def _contents(folder: Path) -> set[str]:
 def test_rooms_of_the_architecture_are_those_of_the_source() -> None:
     rooms = _rooms(ARCHITECTURE.blocks[0])
     assert {SRC, SRC / "gate", SRC / "kernel", SRC / "engine" / "driving"} <= set(rooms)
-    assert [f"{folder.name}/{name}" for folder, inside in rooms.items() for name in inside if not _is_there(folder, name)] == []
+    assert [
+        f"{folder.name}/{name}" for folder, inside in rooms.items() for name in inside if not _is_there(folder, name)
+    ] == []
     left_out = {
         folder.name: missing
         for folder, inside in rooms.items()
@@ -264,7 +272,9 @@ def on_the_path() -> dict[str, list[str]]:
 
 def beside_the_path() -> list[str]:
     """The files and folders that the page says can be taken on trust."""
-    rows = [line for _, line in ONE_EFFECT.prose if re.match(r"\| `[\w/]+(?:\.py|/)`(?:, `|\s\| [^`]|\s\| `\w+`:)", line)]
+    rows = [
+        line for _, line in ONE_EFFECT.prose if re.match(r"\| `[\w/]+(?:\.py|/)`(?:, `|\s\| [^`]|\s\| `\w+`:)", line)
+    ]
     return [path for line in rows for path in re.findall(r"`([\w/]+(?:\.py|/))`", line.split("|")[1])]
 
 
@@ -287,7 +297,9 @@ def lengths(path: Path) -> dict[str, int]:
 def test_the_path_of_one_effect_fits_in_a_sitting() -> None:
     table = on_the_path()
     assert {"gate/guard.py", "kernel/plan.py", "log/writer.py", "log/sqlite.py"} <= set(table)
-    assert [f"{path} {name}" for path, inside in table.items() for name in inside if name not in lengths(SRC / path)] == []
+    assert [
+        f"{path} {name}" for path, inside in table.items() for name in inside if name not in lengths(SRC / path)
+    ] == []
     total = sum(lengths(SRC / path)[name] for path, inside in table.items() for name in inside)
     text = "\n".join(line for _, line in ONE_EFFECT.prose)
     (said,) = re.findall(r"(\d+) lines of functions", text)
@@ -308,11 +320,15 @@ def test_the_path_leaves_nothing_out(tmp_path: Path) -> None:
         ran.setdefault(path, set()).add(name)
     table, beside = on_the_path(), beside_the_path()
     assert len(beside) > len(table)
-    assert {path: gone for path in table if (gone := ran.get(path, set()) - set(table[path]))} == {}, "it ran, and is not named"
+    assert {path: gone for path in table if (gone := ran.get(path, set()) - set(table[path]))} == {}, (
+        "it ran, and is not named"
+    )
     idle = {
         path: left
         for path, inside in table.items()
         if (left := {name for name in inside if "." in name or name[0].islower()} - ran.get(path, set()))
     }
     assert idle == {}, "it is named, and did not run"
-    assert [path for path in ran if path not in table and path != "__init__.py" and not path.startswith(tuple(beside))] == []
+    assert [
+        path for path in ran if path not in table and path != "__init__.py" and not path.startswith(tuple(beside))
+    ] == []

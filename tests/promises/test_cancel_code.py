@@ -38,7 +38,7 @@ from poimen.kernel.intent import (
 from poimen.log.opening import open_store
 from poimen.log.writer import Door
 from tests.cases import cancelling
-from tests.cases.agents import world
+from tests.cases.agents import time_passes, world
 from tests.cases.cancelling import alone, backing_off, idle, in_thread, limited, nested, swallows, with_thread
 from tests.cases.conftest import case, nursery  # noqa: F401 (fixtures)
 from tests.cases.holding import sound, stage
@@ -344,8 +344,9 @@ def test_a_time_limit_that_passes_during_a_commit(case: Case, tool: str, event: 
     async def main() -> tuple[Any, Log]:
         async with stage(case) as at:
             at.door.hold("r", event, after=False)
-            await at.start(limited(tool, in_step=in_step, seconds=0.01))
+            await at.start(limited(tool, in_step=in_step))
             await at.door.held()
+            time_passes(at.runtime, "r")
             await at.door.waits("r", TimerFired)
             at.door.release()
             return await at.end(), at.log()
@@ -371,7 +372,9 @@ def test_a_time_limit_that_passes_during_a_commit(case: Case, tool: str, event: 
 def test_a_time_limit_that_passes_during_a_call_that_ends_in_its_grace(case: Case, manner: str, in_step: bool) -> None:
     async def main() -> tuple[Any, Log]:
         async with stage(case, charge=manner) as at:
-            await at.start(limited("charge", in_step=in_step, seconds=0.01))
+            await at.start(limited("charge", in_step=in_step))
+            await world.meetings["charge"].entered.wait()
+            time_passes(at.runtime, "r")
             return await at.end(), at.log()
 
     told, log = asyncio.run(main())
@@ -386,7 +389,9 @@ def test_a_time_limit_that_passes_during_a_call_that_ends_in_its_grace(case: Cas
 def test_a_time_limit_does_not_end_the_wait_for_an_unknown(case: Case, to: Any, in_step: bool) -> None:
     async def main() -> tuple[Any, Log]:
         async with stage(case, charge="plain") as at:
-            await at.start(limited("charge", in_step=in_step, seconds=0.01))
+            await at.start(limited("charge", in_step=in_step))
+            await world.meetings["charge"].entered.wait()
+            time_passes(at.runtime, "r")
             assert await at.end() is poimen.RunWaiting
             item = at.log().inbox[0]
             assert "verify first" in item.summary

@@ -9,14 +9,13 @@ Source: design api.md, "Configuration"; mission.md, promise 8; cases C01 and C18
 from __future__ import annotations
 
 import platform
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from poimen import clock, later
 from poimen.cli.decisions import decision_shape
-from poimen.cli.frame.declaring import Noun, command
+from poimen.cli.frame.declaring import Noun, command, own_version
 from poimen.cli.frame.output import rfc3339
 from poimen.cli.intents import heads_from
 from poimen.cli.log import database
@@ -44,7 +43,7 @@ def doctor(session: Session) -> None:
     """Say which database it is, why each run does not move and what moves it, what is owed, what is not built yet."""
     data: dict[str, Any] = {
         "database": database(session),
-        "versions": {"poimen": version("poimen"), "python": platform.python_version()},
+        "versions": {"poimen": own_version(), "python": platform.python_version()},
         "by": actor(),
         "clock": {"now": rfc3339(clock.wall_us()), "ahead_s": 0.0, "went_back_s": 0.0},
         "runs": [],

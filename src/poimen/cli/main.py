@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import click
 
 from poimen._typing import override
-from poimen.cli.frame.declaring import global_options, later, with_db
+from poimen.cli.frame.declaring import global_options, later, own_version, with_db
 from poimen.kernel.errors import PoimenError
 
 if TYPE_CHECKING:
@@ -211,9 +211,7 @@ root = Root(
 
 
 def _version(ctx: click.Context) -> None:
-    from importlib.metadata import version
-
-    click.echo(f"poimen {version('poimen')}")
+    click.echo(f"poimen {own_version()}")
     ctx.exit(0)
 
 

@@ -50,6 +50,10 @@ OPTIONS: Final = "__poimen_options__"
 """The attribute of a declared tool, model or step that holds the options of this name."""
 
 _LONGEST_SUMMARY: Final = 500
+_LONGEST_VALUE: Final = 80
+_BRIEF: Final = frozenset({str, int, bool, float, type(None)})
+_shortened: Final = reprlib.Repr()
+_shortened.maxstring = _shortened.maxother = _LONGEST_VALUE
 
 # ---- what is declared ----------------------------------------------------------------------------------------
 
@@ -266,6 +270,8 @@ def described(text: Summary, spec: ToolSpec, args: tuple[Any, ...], kwargs: Mapp
         args: by position, as the body gets them.
         kwargs: by keyword, likewise.
     """
+    if not text:
+        return _written(spec, args, kwargs)
     given = spec.parameters.signature.bind(*args, **kwargs)
     given.apply_defaults()
     found = ""
@@ -276,10 +282,25 @@ def described(text: Summary, spec: ToolSpec, args: tuple[Any, ...], kwargs: Mapp
     return (found or called(spec.name, given))[:_LONGEST_SUMMARY]
 
 
+def _written(spec: ToolSpec, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+    """As `called`, without the price of binding, which every effect would pay."""
+    names = iter(spec.parameters.signature.parameters)
+    parts = [f"{next(names, '*')}={_short(value)}" for value in args]
+    parts += [f"{name}={_short(value)}" for name, value in kwargs.items()]
+    return f"{spec.name}({', '.join(parts)})"[:_LONGEST_SUMMARY]
+
+
+def _short(value: object) -> str:
+    if type(value) is str and len(value) > _LONGEST_VALUE:
+        value = value[: _LONGEST_VALUE // 2] + "..." + value[-_LONGEST_VALUE // 2 :]
+    elif type(value) not in _BRIEF:
+        return _shortened.repr(value)
+    return repr(value)
+
+
 def called(name: str, given: inspect.BoundArguments) -> str:
     """A call as it is written, long values shortened: `charge(order='tea', cents=4200)`."""
-    short = reprlib.Repr()
-    short.maxstring = short.maxother = 80
+    short = _shortened
     parts: list[str] = []
     for key, value in given.arguments.items():
         kind = given.signature.parameters[key].kind

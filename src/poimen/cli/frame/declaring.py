@@ -78,6 +78,16 @@ def with_db(text: str, db: str | None) -> str:
     return text if db is None else _PASTED.sub(lambda _: f"poimen --db {shlex.quote(db)} ", text)
 
 
+def own_version() -> str:
+    """The version of poimen; a source tree that was not installed does not say."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("poimen")
+    except PackageNotFoundError:
+        return "not installed"
+
+
 def word(text: str) -> str:
     """A text as one word of a shell, in quotes only where it needs them; ids of intents have a `#` inside."""
     return text if _PLAIN.fullmatch(text) else shlex.quote(text)

@@ -10,6 +10,7 @@ Source: design protocol.md, sections 3 to 5.
 from __future__ import annotations
 
 import asyncio
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from poimen import clock
@@ -105,6 +106,7 @@ class EffectPort:
         return self._driver.view.latest_at
 
 
+@lru_cache(maxsize=1024)
 def terms_of(spec: ToolSpec, timeout_s: float | None = None) -> Terms:
     """What an intent freezes of the tool's declaration."""
     effect = spec.effect

@@ -1,0 +1,238 @@
+"""Code that differs from its record is always found, and nothing is executed.
+
+A call is removed, given other arguments, swapped with its neighbour, or inserted, at every place of fifty programs
+that make calls one after another and at once; the same inside a step that a crash left half done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from poimen.kernel.attempt import AttemptState
+from poimen.kernel.events import AttemptStarted, BranchWaiting, StepComputed
+from poimen.kernel.fold import trunk
+from poimen.kernel.intent import IntentCommitted, IntentDispatched, IntentPending
+from tests.engine.playing import Play
+from tests.engine.simulated import events_of, folded, in_simulated_time
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.conftest import Scale
+    from tests.engine.playing import Played
+    from tests.engine.programs import Node
+
+    Change = Callable[[list[Any], int], list[Any]]
+
+LENGTH = 8
+PLACES = range(LENGTH - 1)
+
+
+def _removed(calls: list[Any], at: int) -> list[Any]:
+    return calls[:at] + calls[at + 1 :]
+
+
+def _other_arguments(calls: list[Any], at: int) -> list[Any]:
+    return [*calls[:at], (calls[at][0], calls[at][1] + 50), *calls[at + 1 :]]
+
+
+def _swapped(calls: list[Any], at: int) -> list[Any]:
+    return [*calls[:at], calls[at + 1], calls[at], *calls[at + 2 :]]
+
+
+def _inserted(calls: list[Any], at: int) -> list[Any]:
+    return [*calls[:at], ("pay", 99), *calls[at:]]
+
+
+def _another_tool(calls: list[Any], at: int) -> list[Any]:
+    other = "pay" if calls[at][0] != "pay" else "put"
+    return [*calls[:at], (other, calls[at][1]), *calls[at + 1 :]]
+
+
+CHANGES: dict[str, Change] = {
+    "removed": _removed,
+    "other arguments": _other_arguments,
+    "swapped": _swapped,
+    "inserted": _inserted,
+    "another tool": _another_tool,
+}
+
+
+def _calls(seed: int, *, steps: bool) -> list[tuple[str, int]]:
+    chance = random.Random(seed)
+    names = ["look", "put", "pay", "chat", *(["calc", "stubborn", "decide"] if steps else [])]
+    return [(chance.choice(names), i + 1) for i in range(LENGTH)]
+
+
+def _nodes(calls: list[Any], *, inside: bool) -> list[Node]:
+    """The calls as a workflow, or as the body of its one step; nodes 1 to 8 are the bodies of `stubborn`."""
+    bodies: list[Node] = [("seq", [("call", "look"), ("call", "put")])] * LENGTH
+    if inside:
+        return [("step", "unit", 1), ("line", calls)]
+    return [("line", calls), *bodies]
+
+
+def _executed(events: list[Any]) -> list[Any]:
+    kinds = (AttemptStarted, StepComputed, IntentPending, IntentDispatched, IntentCommitted)
+    return [event for event in events if isinstance(event, kinds)]
+
+
+async def _found(play: Play, played: Played, at: int, change: Callable[[list[Any]], list[Any]]) -> str:
+    """Run other code over the first `at` records: what the branch waits for; nothing may have been executed."""
+    before = len(play.cell.entered)
+    play.cell.patch = change
+    other = await play.go(played.store.cut(play.run, at))
+    assert other.how == "waiting", f"{other.how} {other.state}"
+    assert play.cell.entered[before:] == []
+    new = events_of(other.records[at:])
+    assert _executed(new) == []
+    waiting = new[-1]
+    assert isinstance(waiting, BranchWaiting)
+    assert [reason.reason for reason in waiting.reasons] == ["code"]
+    detail = waiting.reasons[0].detail
+    assert "recorded: " in detail
+    assert "the code asked for: " in detail
+    play.cell.patch = list
+    back = await play.go(other.store)  # the code of before goes on where it stood: nothing was lost
+    assert (back.how, back.state, back.value) == ("ended", played.state, played.value), back.details
+    return detail
+
+
+@pytest.mark.parametrize("kind", CHANGES)
+def test_a_changed_workflow_waits_and_executes_nothing(kind: str, scale: Scale) -> None:
+    found = 0
+
+    async def one(seed: int) -> None:
+        nonlocal found
+        play = Play(seed, _nodes(_calls(seed, steps=True), inside=False))
+        played = await play.go(play.begin())
+        for place in PLACES:
+            change = partial(CHANGES[kind], at=place)
+            await _found(play, played, played.end, change)
+            found += 1
+
+    programs = scale(50, 500)
+    for seed in range(programs):
+        in_simulated_time(seed, partial(one, seed))
+    assert found == programs * len(PLACES)
+
+
+@pytest.mark.parametrize("kind", CHANGES)
+def test_a_changed_step_waits_and_executes_nothing(kind: str, scale: Scale) -> None:
+    found = 0
+
+    async def one(seed: int) -> None:
+        nonlocal found
+        play = Play(seed, _nodes(_calls(seed, steps=False), inside=True), fails="always")
+        played = await play.go(play.begin())
+        at = next(i for i, r in enumerate(played.records) if r.kind.startswith("attempt.succeeded"))
+        for place in PLACES:
+            await _found(play, played, at, partial(CHANGES[kind], at=place))
+            found += 1
+
+    programs = scale(50, 500)
+    for seed in range(programs):
+        in_simulated_time(seed, partial(one, seed))
+    assert found == programs * len(PLACES)
+
+
+def test_the_last_call_removed_is_found_too() -> None:
+    async def one(inside: bool) -> None:
+        play = Play(1, _nodes(_calls(1, steps=False), inside=inside), fails="")
+        played = await play.go(play.begin())
+        kind = "attempt.succeeded" if inside else "branch.verifying"
+        at = next(i for i, r in enumerate(played.records) if r.kind.startswith(kind)) if inside else played.end
+        detail = await _found(play, played, at, partial(_removed, at=LENGTH - 1))
+        name = _calls(1, steps=False)[-1][0]
+        assert name in detail
+        assert "the code asked for: " in detail
+
+    in_simulated_time(0, partial(one, True))
+    in_simulated_time(0, partial(one, False))
+
+
+def test_code_that_only_goes_further_is_no_difference() -> None:
+    """The control: what comes after the record is live, and executed."""
+
+    async def one() -> None:
+        play = Play(2, _nodes([("put", 1), ("look", 2), ("put", 3), ("look", 4)], inside=False), fails="")
+        played = await play.go(play.begin())
+        play.cell.patch = lambda calls: [*calls, ("pay", 9)]
+        before = len(play.cell.entered)
+        other = await play.go(played.store.cut(play.run, played.end))
+        assert other.how == "ended"
+        assert [name for name, _, _ in play.cell.entered[before:]] == ["pay"]
+
+    in_simulated_time(0, one)
+
+
+def test_both_sides_are_shown() -> None:
+    async def one() -> str:
+        play = Play(3, _nodes([("put", 1), ("look", 2), ("put", 3), ("look", 4)], inside=False), fails="")
+        played = await play.go(play.begin())
+        return await _found(play, played, played.end, lambda calls: [calls[0], ("pay", 7), *calls[2:]])
+
+    detail = in_simulated_time(0, one)
+    recorded, _, asked = detail.partition("the code asked for: ")
+    assert "look" in recorded
+    assert "look#0" in recorded
+    assert "pay" in asked
+    assert "7" in asked
+
+
+def test_what_recovery_sends_is_on_record_before_the_branch_waits() -> None:
+    """A crash left an effect in flight and the code has changed meanwhile: its outcome is known when all rests."""
+
+    async def one() -> None:
+        play = Play(4, _nodes([("put", 1), ("put", 2), ("put", 3), ("put", 4)], inside=False), fails="")
+        played = await play.go(play.begin())
+        dispatched = [i for i, r in enumerate(played.records, 1) if r.kind.startswith("intent.dispatched")]
+        play.cell.patch = partial(_removed, at=0)
+        other = await play.go(played.store.cut(play.run, dispatched[-1]))
+        assert other.how == "waiting"
+        assert "code" in other.details
+        line = trunk(folded(play.run, other.records))
+        assert not line.unresolved()
+        assert line.steps["put#3"].last.state is AttemptState.SUCCEEDED
+        play.cell.patch = list
+        back = await play.go(other.store)
+        assert (back.how, back.value) == ("ended", played.value)
+
+    in_simulated_time(0, one)
+
+
+def test_a_step_that_changes_between_its_attempts_lets_the_others_finish() -> None:
+    """Live: the attempt that takes over a sent effect asks for another one. What else is under way ends first."""
+
+    async def one() -> None:
+        nodes: list[Node] = [
+            ("gather", [("step", "stubborn", 1), ("seq", [("call", name) for name in ("pay", "put", "pay", "look")])]),
+            ("line", [("put", 5)]),
+        ]
+        play = Play(1, nodes, fails="")
+        asked = 0
+
+        def change(calls: list[Any]) -> list[Any]:
+            nonlocal asked
+            asked += 1
+            return [("put", 5)] if asked == 1 else [("put", 6)]
+
+        play.cell.patch = change
+        for seed in range(40):  # `stubborn` gives up its first attempt for some of its values
+            play.cell.seed, asked = seed, 0
+            played = await play.go(play.begin())
+            if asked > 1:
+                break
+        assert played.how == "waiting"
+        assert "recorded: put" in played.details
+        line = trunk(folded(play.run, played.records))
+        assert [line.steps[key].last.state.name for key in ("pay#0", "put#0", "pay#1", "look#0")] == ["SUCCEEDED"] * 4
+        assert not line.unresolved()
+        await asyncio.sleep(0)
+
+    in_simulated_time(0, one)
