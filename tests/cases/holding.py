@@ -10,7 +10,7 @@ import poimen
 from poimen._typing import override
 from poimen.engine.worker import LoopDoor
 from poimen.kernel.attempt import AttemptState
-from poimen.kernel.branch import BRANCH_TERMINAL
+from poimen.kernel.branch import BRANCH_TERMINAL, BranchState
 from poimen.kernel.events import BranchEnded, CancelRequested
 from poimen.kernel.fold import open_steps
 from poimen.kernel.intent import IntentDispatched
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from poimen.engine.worker import Worker
     from poimen.kernel.events import Event
+    from poimen.kernel.views import BranchView
     from poimen.log.api import Store
     from poimen.log.writer import Ticket
     from tests.cases.world import Case, Log
@@ -139,7 +140,6 @@ class Stage:
         else:
             said = await asyncio.to_thread(self.case.says, "cancel", run_id, "enough")
             assert said == [{"cancelled": run_id}]
-            self.runtime.nudge()
 
     async def end(self, run_id: str = "r") -> Any:
         """How a run ends or what it waits for: its result, or the error's type."""
@@ -184,16 +184,21 @@ async def stage(case: Case, **manners: str) -> AsyncIterator[Stage]:
 
 def sound(log: Log) -> None:
     """What holds of every run that has ended, however it was stopped."""
-    ended = [lsn for lsn, _, event in log.records if isinstance(event, BranchEnded)]
-    assert len(ended) == 1 and log.line.state in BRANCH_TERMINAL
     assert log.head.state == log.line.state.value
-    assert not any(epoch for _, epoch, _ in log.records[ended[0] :]), "a driver's record behind the end"
-    assert open_steps(log.line) == []
-    asked = [lsn for lsn, _, event in log.records if isinstance(event, CancelRequested)]
-    sent = [lsn for lsn, _, event in log.records if isinstance(event, IntentDispatched)]
-    if asked:
-        assert all(lsn < asked[0] for lsn in sent), "something was dispatched after the cancellation"
-    for step in log.line.steps.values():
+    stopped_well(log.line, [(epoch, event) for _, epoch, event in log.records])
+
+
+def stopped_well(line: BranchView, records: Sequence[tuple[int, Event]]) -> None:
+    """The same, of a branch and the records that it is folded from, `(epoch, event)` in LSN order."""
+    ended = [n for n, (_, event) in enumerate(records) if isinstance(event, BranchEnded)]
+    assert len(ended) == 1 and line.state in BRANCH_TERMINAL
+    assert not any(epoch for epoch, _ in records[ended[0] + 1 :]), "a driver's record behind the end"
+    assert open_steps(line) == []
+    asked = [n for n, (_, event) in enumerate(records) if isinstance(event, CancelRequested)]
+    sent = [n for n, (_, event) in enumerate(records) if isinstance(event, IntentDispatched)]
+    assert len(asked) <= 1 and not (asked and line.state is not BranchState.CANCELLED)
+    assert not asked or all(n < asked[0] for n in sent), "something was dispatched after the cancellation"
+    for step in line.steps.values():
         for attempt in step.attempts:
             intents = attempt.intents.values()
             unknown = [i for i in intents if i.open or i.resolution is not None]
@@ -201,4 +206,4 @@ def sound(log: Log) -> None:
                 assert unknown, "an attempt is Indeterminate without an unknown"
             if attempt.state in {AttemptState.CANCELLED, AttemptState.TIMED_OUT}:
                 assert not any(i.open for i in intents), "a stopped attempt has an open effect"
-    assert log.line.ended is not None
+    assert line.ended is not None and line.ended.unresolved >= len(line.unresolved())
