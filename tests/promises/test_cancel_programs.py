@@ -14,7 +14,7 @@ from poimen.kernel.branch import BranchState
 from poimen.kernel.fold import trunk
 from poimen.log.writer import Door
 from tests.cases.holding import stopped_well
-from tests.engine.playing import Play
+from tests.engine.playing import Play, Watched
 from tests.engine.programs import REGISTRY
 from tests.engine.simulated import CutStore, Driven, drive, events_of, folded, in_simulated_time
 
@@ -39,9 +39,14 @@ async def cancelled(play: Play, store: CutStore, at: int) -> Driven:
             loop.call_soon(ask)
 
     store.on_commit = count
-    driven = await drive(store, play.run, REGISTRY)
+    driven = await driven_on(play, store)
     store.on_commit = None
     return driven
+
+
+async def driven_on(play: Play, store: CutStore) -> Driven:
+    play.cell.watched = watched = Watched()
+    return await drive(store, play.run, REGISTRY, claimed=watched.by)
 
 
 def checked(play: Play, driven: Driven) -> BranchState:
@@ -71,8 +76,8 @@ def test_behind_any_commit(chunk: int, scale: Scale) -> None:
     ends: list[BranchState] = []
 
     async def one(seed: int) -> None:
-        commits = len((await Play(seed).go(play_store(seed))).store.commits)
         play = Play(seed)
+        commits = len((await play.go(play.begin())).store.commits)
         at = play.cell.chance.randrange(1, max(commits, 2))
         driven = await cancelled(play, play.begin(), at)
         ends.append(checked(play, driven))
@@ -83,9 +88,6 @@ def test_behind_any_commit(chunk: int, scale: Scale) -> None:
         cuts = [n for n in driven.store.commits if asked <= n < len(records)]
         again = await drive(driven.store.cut(play.run, play.cell.chance.choice(cuts)), play.run, REGISTRY)
         assert checked(play, again) is BranchState.CANCELLED
-
-    def play_store(seed: int) -> CutStore:
-        return Play(seed).begin()
 
     for seed in range(50_000 + chunk, 50_000 + scale(200, 5_000), CHUNKS):
         in_simulated_time(seed, partial(one, seed))

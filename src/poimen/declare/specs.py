@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
+from functools import lru_cache
 from math import isfinite
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeAlias
 
@@ -284,10 +285,22 @@ def described(text: Summary, spec: ToolSpec, args: tuple[Any, ...], kwargs: Mapp
 
 def _written(spec: ToolSpec, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
     """As `called`, without the price of binding, which every effect would pay."""
-    names = iter(spec.parameters.signature.parameters)
-    parts = [f"{next(names, '*')}={_short(value)}" for value in args]
+    names = _names(spec)
+    if len(names) != len(args) + len(kwargs):
+        given = spec.parameters.signature.bind(*args, **kwargs)
+        given.apply_defaults()
+        return called(spec.name, given)[:_LONGEST_SUMMARY]
+    parts = [f"{name}={_short(value)}" for name, value in zip(names, args, strict=False)]
     parts += [f"{name}={_short(value)}" for name, value in kwargs.items()]
     return f"{spec.name}({', '.join(parts)})"[:_LONGEST_SUMMARY]
+
+
+@lru_cache(maxsize=1024)
+def _names(spec: ToolSpec) -> tuple[str, ...]:
+    """The names of its parameters; none where it takes any number of arguments."""
+    parameters = spec.parameters.signature.parameters
+    free = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return () if any(p.kind in free for p in parameters.values()) else tuple(parameters)
 
 
 def _short(value: object) -> str:

@@ -89,7 +89,7 @@ class Hands:
             if verdict is _Verdict.NOT_YET:
                 if not driver.loop.foreign:
                     asked = driver.script.unrecorded or ("nothing more" if driver.root_ended() else "nothing yet")
-                    driver.ending.differ(f"{_words(due)}", asked)
+                    driver.ending.differ(self._words(due), asked)
                 return False
             line.popleft()
             if verdict is _Verdict.GO:
@@ -139,6 +139,18 @@ class Hands:
     def heir(self, scope: AttemptScope) -> None:
         """A scope that takes over what the attempt before was told."""
         self._heirs.append(scope)
+
+    def _words(self, due: HandOver) -> str:
+        match due.kind:
+            case "told" | "parked" | "start":
+                return f"attempt {due.attempt} of {due.step}"
+            case "effect":
+                tool = self._driver.intent((due.step, due.attempt, due.n)).pending.tool
+                return f"{tool} as effect {due.n} of {due.step}, attempt {due.attempt}"
+            case "timer":
+                return f"timer {due.n} of {due.step or 'the workflow'}"
+            case "cancel":
+                return "a cancellation"
 
     # ---- may it be handed over? ----------------------------------------------------------------------------------
 
@@ -370,15 +382,3 @@ def indeterminate(intent: IntentView) -> IndeterminateOutcome:
         where=str(intent.id),
         intent_id=str(intent.id),
     )
-
-
-def _words(due: HandOver) -> str:
-    match due.kind:
-        case "told" | "parked" | "start":
-            return f"attempt {due.attempt} of {due.step}"
-        case "effect":
-            return f"effect {due.n} of {due.step}, attempt {due.attempt}"
-        case "timer":
-            return f"timer {due.n} of {due.step or 'the workflow'}"
-        case "cancel":
-            return "a cancellation"
