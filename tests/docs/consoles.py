@@ -148,6 +148,18 @@ def _options(of: click.Command) -> dict[str, bool]:
     return {**found, "--help": False, "--": False}
 
 
+def every_option() -> set[str]:
+    """The options of all commands."""
+    found: set[str] = set()
+    waiting: list[click.Command] = [root]
+    for at in waiting:
+        found |= set(_options(at))
+        if isinstance(at, click.Group):
+            below = (at.get_command(click.Context(at), name) for name in at.list_commands(click.Context(at)))
+            waiting += [command for command in below if command is not None]
+    return found
+
+
 def is_later(command: click.Command) -> bool:
     """Whether a later part brings it."""
     return (command.help or "").startswith("comes with part")

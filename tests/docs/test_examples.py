@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.docs.consoles import Shell, can_run, complaint, first_missing, parts, unknown_words
+from tests.docs.consoles import Shell, can_run, complaint, every_option, first_missing, parts, unknown_words
 from tests.docs.pages import ROOT, commands, pages
 
 if TYPE_CHECKING:
@@ -91,21 +91,31 @@ def test_consoles_print_what_they_show(page: Page, tmp_path: Path) -> None:
 
 def test_every_command_of_poimen_is_known() -> None:
     said = [(page, command.line, command.text) for page in pages() for command in _shown(page)]
-    said += [(page, line, code) for page in pages() for line, code in page.codes if code.startswith("poimen ")]
+    said += [(page, line, _spoken(code)) for page in pages() for line, code in page.codes if code.startswith("poimen ")]
     assert len(said) > len(WITH_CONSOLE)
     wrong = [
         f"{page.name}:{line}: {word} of {text}"
         for page, line, text in said
-        for words in _parts_of(text)
+        for each in text.split(" · ")
+        for words in parts(each)
         if words[0] == "poimen"
         for word in unknown_words(words)
     ]
     assert wrong == []
 
 
-def _parts_of(text: str) -> list[list[str]]:
-    """As `parts`; a dot in the middle separates alternatives in running text."""
-    return [words for each in text.split(" · ") for words in parts(each)]
+def _spoken(code: str) -> str:
+    """A command in running text: bars stand between alternatives there, not between programs."""
+    return code.replace("|", " ")
+
+
+def test_every_option_in_the_text_is_known() -> None:
+    of_docs = [page for page in pages() if page.name.startswith(("README", "docs/"))]
+    codes = [(page, line, re.split("[ =]", code)[0]) for page in of_docs for line, code in page.codes]
+    options = [each for each in codes if each[2].startswith("--")]
+    assert len(options) > 10
+    known = every_option() | {"--name", "--no-name"}  # stand for an argument of a workflow
+    assert [f"{page.name}:{line}: {option}" for page, line, option in options if option not in known] == []
 
 
 def test_every_target_of_make_exists() -> None:

@@ -51,7 +51,8 @@ class Ending:
         if self._driver.dropped or self.settling:
             return
         detail = f"recorded: {recorded}; the code asked for: {asked}"
-        self.differences.append(Waiting(reason="code", about="workflow", detail=detail))
+        if all(known.detail != detail for known in self.differences):
+            self.differences.append(Waiting(reason="code", about="workflow", detail=detail))
         if not self._driver.live:
             self.rest(self.differences)
 
@@ -66,7 +67,7 @@ class Ending:
     def call_off(self) -> None:
         """End a cancelled branch without its code, which cannot or will not end by itself."""
         if not self.settling:
-            self.calling_off = True
+            self.calling_off = self._driver.loop.silent = True
         self._settle(self._call_off)
 
     def be_patient(self) -> None:

@@ -1,0 +1,135 @@
+"""What a worker looks for, what it leaves alone, and what one bad run may not do to the others."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from typing import TYPE_CHECKING, Any
+
+import apsw
+import pytest
+
+import poimen
+from poimen.engine import worker
+from poimen.kernel.errors import StorageFailed
+from poimen.kernel.intent import IntentClassified, IntentCommitted, LateOutcome
+from tests.cases import agents
+from tests.cases.agents import world
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Iterator
+
+    from tests.cases.world import Case
+
+
+@pytest.fixture(autouse=True)
+def outside(case: Case) -> Iterator[None]:
+    """The tools of this process leave their lines with the case's witness."""
+    world.witness = str(case.witness)
+    yield
+    world.meetings = {}
+
+
+def here(work: Coroutine[Any, Any, Any]) -> Any:
+    return asyncio.run(work)
+
+
+async def waiting_runs(case: Case, n: int) -> None:
+    async with poimen.Client(str(case.db)) as client:
+        for i in range(n):
+            await client.start(agents.one_row(i), run_id=f"r{i}")
+
+
+def test_runs_that_wait_for_a_slot_are_asked_for_once(case: Case) -> None:
+    async def main() -> int:
+        await waiting_runs(case, 12)
+        world.meetings["row"] = meeting = agents.Meeting()
+        async with poimen.Runtime(str(case.db), modules=[agents], concurrency=1) as runtime:
+            await meeting.entered.wait()
+            assert runtime._worker is not None
+            for _ in range(3):
+                runtime._worker._look_once()
+            most = len(asyncio.all_tasks())
+            meeting.go.set()
+            for i in range(12):
+                assert await (await runtime.get(f"r{i}")).result() == i
+        return most
+
+    assert here(main()) < 12 + 10
+    assert len(case.lines("row")) == 12
+
+
+def test_all_live_runs_are_looked_at_however_many(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "SCANNED", 3)
+
+    async def main() -> None:
+        await waiting_runs(case, 10)
+        async with poimen.Runtime(str(case.db), modules=[agents]) as runtime:
+            for i in range(10):
+                await (await runtime.get(f"r{i}")).result()
+
+    here(main())
+    assert len(case.lines("row")) == 10
+
+
+def test_a_damaged_run_is_left_alone_and_the_others_go_on(case: Case, caplog: pytest.LogCaptureFixture) -> None:
+    here(waiting_runs(case, 3))
+    connection = apsw.Connection(str(case.db))
+    connection.execute("UPDATE record SET body = CAST('{}' AS BLOB) WHERE run = (SELECT run FROM run WHERE run_id = 'r1')")
+    assert connection.changes() == 1
+    connection.close()
+
+    async def main() -> None:
+        async with poimen.Runtime(str(case.db), modules=[agents]) as runtime:
+            for i in (0, 2):
+                assert await (await runtime.get(f"r{i}")).result() == i
+            assert runtime._worker is not None
+            for _ in range(3):
+                runtime._worker._look_once()
+                await asyncio.sleep(0)
+            assert runtime._worker.error is None
+
+    with caplog.at_level(logging.ERROR, "poimen.worker"):
+        here(main())
+    assert [record.args[0] for record in caplog.records if record.args] == ["r1"], "told of once"
+    assert len(case.lines("row")) == 2
+
+
+def test_a_lease_that_cannot_be_renewed_is_told(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "RENEW_S", 0.01)
+
+    async def main() -> None:
+        world.meetings["row"] = agents.Meeting()
+        async with poimen.Runtime(str(case.db), modules=[agents], drain=0) as runtime:
+
+            def renew(*_args: Any, **_settings: Any) -> Any:
+                raise StorageFailed("the disk is gone")
+
+            runtime.store.renew = renew  # type: ignore[method-assign]
+            run = await runtime.start(agents.one_row(1), run_id="r")
+            with pytest.raises(StorageFailed, match="the disk is gone"):
+                await run.result()
+
+    here(main())
+
+
+def test_a_run_taken_over_by_one_that_died_at_once_is_taken_again(case: Case) -> None:
+    """The first lost its lease to a second that died before it had written anything."""
+    with case.child("asleep", "r", "one_charge", '["ann"]', stops=["charge"], lease_s=1.0) as first:
+        first.hear()
+        first.signal(signal.SIGSTOP)
+        with case.child("run", "r", "one_charge", '["ann"]', dies_at=("advance_head", 1)) as second:
+            second.died()
+        assert case.log("r").head.epoch == 2
+        first.signal(signal.SIGCONT)
+        assert first.hear()["entered"] == "charge"
+        first.tell()
+        first.tell()
+        told = [first.hear(), first.hear()]
+        assert {"result": "charged 10 to ann"} in told
+    log = case.log("r")
+    assert log.head.epoch == 3
+    assert log.one(IntentClassified).epoch == 3
+    assert len(log.all(IntentCommitted)) + len(log.all(LateOutcome)) == 2
+    assert len(case.lines("charge")) == 2
