@@ -6,6 +6,7 @@ Started by test_dropping.py: `parked.py RUNS KIND...`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import json
 import sys
@@ -123,11 +124,11 @@ async def locked() -> int:
 
 @poimen.workflow
 async def timed() -> int:
-    async with asyncio.timeout(3600):
-        waiting = asyncio.ensure_future(asyncio.sleep(0.01))
-        value = await asyncio.wait_for(_acting(1), 0.02)
-        await waiting
-        return value
+    async with asyncio.timeout(60):
+        await fine(1)
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(asyncio.sleep(3600), 0.005)
+    return await _acting(1)
 
 
 @poimen.workflow
@@ -137,6 +138,31 @@ async def hostile() -> int:
             return await act(1)
         except BaseException:  # noqa: BLE001, S112 (what this program is about)
             continue
+
+
+@poimen.workflow
+async def deaf() -> int:
+    async def hears_nothing() -> None:
+        while True:
+            try:
+                await asyncio.Event().wait()
+            except BaseException:  # noqa: BLE001, S112 (what this program is about)
+                continue
+
+    asyncio.get_running_loop().deaf = asyncio.ensure_future(hears_nothing())  # type: ignore[attr-defined]
+    return await act(1)
+
+
+@poimen.workflow
+async def spinning() -> int:
+    try:
+        return await act(1)
+    except BaseException:  # noqa: BLE001 (what this program is about)
+        while True:
+            try:
+                await asyncio.sleep(0)
+            except BaseException:  # noqa: BLE001, S112 (as above)
+                continue
 
 
 @poimen.step

@@ -26,6 +26,8 @@ KINDS: Final = (
     "timed",
     "hostile",
     "hostile_step",
+    "deaf",
+    "spinning",
     "deciding",
     "in_step",
     "grouped_step",
@@ -42,7 +44,7 @@ def _run(*args: str) -> tuple[dict[str, int], str]:
         [sys.executable, "-W", "error", str(PROGRAM), *args],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=60,
         check=False,
         cwd=Path(__file__).parents[2],
     )

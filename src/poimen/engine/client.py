@@ -31,6 +31,7 @@ from poimen.log.opening import locate, open_store
 from poimen.log.writer import Door
 
 if TYPE_CHECKING:
+    from poimen.kernel.intent import Payload
     from collections.abc import AsyncIterator, Iterable, Mapping
     from datetime import datetime
     from decimal import Decimal
@@ -131,8 +132,8 @@ class Client:
     def nudge(self) -> None:
         """Let whoever drives runs in this process look for new records."""
 
-    def check(self) -> None:
-        """Raise what has stopped this client, if anything has."""
+    def check(self, run: str) -> None:
+        """Raise what has stopped this client, or the run in it, if anything has."""
 
     # ---- runs --------------------------------------------------------------------------------------------------
 
@@ -182,22 +183,19 @@ class Client:
         if self.store.head(run) is not None:
             self._same_input(call, run)
             return False
-        body: Any = call.packed
-        ref, blob = None, ()
-        if len(body) > _INLINE:
-            ref = self.bodies.put(body)
+        body = call.packed
         event = RunAdmitted(
             workflow=call.workflow,
             version=call.spec.version,
             code=call.spec.code_digest,
-            args=ref if ref is not None else body,
+            args=self._kept(body),
             args_digest=values.digest(body),
             nonce=clock.random_hex(16),
             by=actor(),
             on_indeterminate=call.spec.on_indeterminate,
             tags=tags,
         )
-        batch = Batch(run=run, records=(codec.record(event, branch=TRUNK),), admits=True, state="PENDING", blobs=blob)
+        batch = Batch(run=run, records=(codec.record(event, branch=TRUNK),), admits=True, state="PENDING")
         try:
             self.door.append(batch)
         except RunExists:
@@ -288,7 +286,7 @@ class Client:
         by: str,
         why: str,
         evidence: str = "",
-        result: object = None,
+        result: object = ...,
         expect_lsn: int,
     ) -> None:
         """Close an unknown effect.
@@ -307,12 +305,14 @@ class Client:
             Conflict: it is closed already, or has changed since.
         """
         self.writable()
-        body = values.dump(result, path="result")
-        value = body if len(body) <= _INLINE else self.bodies.put(body)
+        value = None if result is ... else self._kept(values.dump(result, path="result"))
         desk.resolve(
             self.store, self.door, intent_id, to, by=by, why=why, evidence=evidence, value=value, expect_lsn=expect_lsn
         )
         self.nudge()
+
+    def _kept(self, body: bytes) -> Payload:
+        return body if len(body) <= _INLINE else self.bodies.put(body)
 
     async def probe(self, intent_id: str, *, by: str) -> effects.Landed[Any] | effects.Absent | effects.Unknown:
         """Ask the far side whether an effect has landed; what it says is a record, and decides nothing.

@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 
 To = Literal["landed", "not_landed", "abandoned"]
 
+WITHOUT_VALUE = frozenset({"", "None", "Any", "typing.Any", "object"})
+"""Result annotations, in words, of tools that an operator may declare landed without a value."""
+
 
 class Refused(PoimenError):
     """What was asked cannot be done to the run as it stands. Nothing was written."""
@@ -134,17 +137,24 @@ def resolve(
     Raises:
         NotFound: no such intent.
         Conflict: it is closed already, or something about it has changed since.
-        Refused: it was never sent, or a live worker reports that the call is running.
+        Refused: a live worker reports that the call is running, or a value is needed and was not given.
     """
     view, intent = find_intent(store, intent_id)
     _must_be_open(intent)
     head = store.head(view.run)
     attempt = view.branches[intent.id.branch].steps[intent.id.step].attempts[intent.id.attempt - 1]
-    if to == "not_landed" and attempt.live and head is not None and driven(head, getattr(store, "path", None)):
+    running = attempt.live or intent.running
+    if to == "not_landed" and running and head is not None and driven(head, getattr(store, "path", None)):
         raise Refused(
             f"{intent_id} is running: a live worker holds the run",
             why="while the call runs, nobody can say that it did not land",
             hint=f"wait for it, or poimen runs cancel {view.run} --why ...",
+        )
+    if to == "landed" and value is None and intent.pending.returns not in WITHOUT_VALUE:
+        raise Refused(
+            f"{intent_id} returns {intent.pending.returns}, and no value was given",
+            why="the run goes on with the value that the call would have returned",
+            hint="give it: --value JSON, or --value @file (in Python: result=...)",
         )
     event = IntentResolved(
         step=intent.id.step,

@@ -75,7 +75,7 @@ class Run(Generic[T_co]):
     async def _result(self, waiting: str) -> Any:
         store = self._client.store
         while True:
-            self._client.check()
+            self._client.check(self.id)
             head = store.head(self.id)
             if head is not None and (head.state in TERMINAL_STATES or (head.state == "WAITING" and waiting == "raise")):
                 view, _ = reading.read_run(store, self.id)

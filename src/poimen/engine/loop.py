@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import collections
 import contextvars
+import ctypes
 import logging
 import sys
 import weakref
@@ -22,7 +23,7 @@ from collections.abc import Coroutine, Generator
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
+    from collections.abc import AsyncGenerator, Callable, Iterable
 
 
 from poimen._typing import override
@@ -221,7 +222,9 @@ class RunLoop(asyncio.AbstractEventLoop):
             sys.set_asyncgen_hooks(*hooks)
             events._set_running_loop(outer)
             self._draining = False
-        if ready:
+        if ready and self.silent and not left:
+            ready.clear()  # code that was let go of and goes on nevertheless
+        elif ready:
             self._warn_spinning()
             self.arm()
 
@@ -426,6 +429,17 @@ class RunLoop(asyncio.AbstractEventLoop):
     @override
     def default_exception_handler(self, context: dict[str, Any]) -> None:
         self.call_exception_handler(context)
+
+
+def never_close(left: Iterable[RunTask]) -> None:
+    """Keep asyncio tasks as they are, for ever.
+
+    Code that catches whatever it is thrown catches the closing of its coroutine too: garbage collection, or the end
+    of the interpreter, would spin in it. One reference that nobody counts keeps both away.
+    """
+    for task in left:
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(task))
 
 
 def run_loop(owner: Owner, main: asyncio.AbstractEventLoop, name: str) -> RunLoop:

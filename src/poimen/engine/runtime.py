@@ -116,10 +116,10 @@ class Runtime(Client):
             self._worker.nudge()
 
     @override
-    def check(self) -> None:
-        """Raise what has stopped the worker, if anything has."""
-        if self._worker is not None and self._worker.error is not None:
-            raise self._worker.error
+    def check(self, run: str) -> None:
+        """Raise what has stopped the worker, or the run in it, if anything has."""
+        if self._worker is not None and (error := self._worker.error or self._worker.broken.get(run)) is not None:
+            raise error
 
     @override
     async def start(
@@ -274,8 +274,8 @@ async def driven(client: Client, worker: Worker, handle: Run[T]) -> T:
     """
     while True:
         how = await worker.drive(handle.id)
-        if worker.error is not None:
-            raise worker.error
+        if (error := worker.error or worker.broken.get(handle.id)) is not None:
+            raise error
         head = client.store.head(handle.id)
         if how == "waiting" and head is not None and head.state == "WAITING" and head.outsider_lsn == head.lsn:
             continue

@@ -22,7 +22,7 @@ from poimen.engine.loop import BASE
 from poimen.engine.reading import read_run
 from poimen.gate import points
 from poimen.gate.guard import thread_pool
-from poimen.kernel.errors import Corrupt, Fenced, NotStorable, PoimenError
+from poimen.kernel.errors import CommitUnknown, Corrupt, Fenced, NotStorable, PoimenError, StorageFailed
 from poimen.kernel.events import Waiting
 from poimen.kernel.fold import trunk
 from poimen.log import codec
@@ -47,6 +47,8 @@ RENEW_S: Final = 5.0
 DISPATCH_MARGIN_S: Final = 2.0
 WATCH_S: Final = 0.05
 """How often other processes' commits are looked for, in seconds."""
+SCAN_S: Final = 1.0
+"""How often all runs are looked through although nothing was committed: a worker may have died, in seconds."""
 SCANNED: Final = 1000
 """Rows of live runs that are read at a time."""
 
@@ -123,11 +125,13 @@ class Worker:
         self.leftovers: list[asyncio.Task[Any]] = []
         self.code = code_digest(registry)
         self.error: BaseException | None = None
+        self.broken: dict[str, BaseException] = {}
         self._slots = asyncio.Semaphore(concurrency)
         self._seen: dict[str, int] = {}
         self._strange: dict[str, str] = {}
         self._changed = -1
         self._everything = False
+        self._next_scan = 0.0
         self._chores: list[asyncio.Task[None]] = []
         self._driving: dict[str, asyncio.Task[None]] = {}
         store.worker(self.id)
@@ -150,10 +154,12 @@ class Worker:
         line = driver.line
         left = left_behind(driver.view, line, epoch=driver.epoch, now_us=clock.wall_us())
         missing = self._missing(driver, left.climb)
-        if left.records:
-            driver.outbox.send_now(left.records)
+        stays = bool(left.stopped or missing)
+        records = left.records if stays else (*left.records, *left.resumed)
+        if records:
+            driver.outbox.send_now(records)
         points.reach("classified")
-        if left.stopped or missing:
+        if stays:
             return (*left.stopped, *missing)
         for intent in left.climb:
             step = line.steps[intent.id.step]
@@ -190,6 +196,7 @@ class Worker:
         if spec is None:
             self._strange[run] = self.code
             return None
+        head = self.store.head(run)
         lease = self.store.claim(run, worker=self.id, lease_s=LEASE_S)
         if lease is None:
             return None
@@ -197,7 +204,7 @@ class Worker:
         if trunk(view).state.name in TERMINAL_STATES:
             self.store.release([lease])
             return None
-        driver = Driver(self, spec, view, records, lease)
+        driver = Driver(self, spec, view, records, lease, crashed=head is not None and bool(head.worker))
         self.drivers[run] = driver
         driver.done.add_done_callback(lambda _done: self._ended(driver))
         try:
@@ -209,8 +216,12 @@ class Worker:
     def _ended(self, driver: Driver) -> None:
         self.drivers.pop(driver.run, None)
         self._seen[driver.run] = driver.view.lsn
-        if driver.error is not None and not isinstance(driver.error, Fenced):
+        self._changed = -1
+        if isinstance(driver.error, (CommitUnknown, StorageFailed)):
             self.error = self.error or driver.error
+        elif driver.error is not None and not isinstance(driver.error, Fenced):
+            _log.error("run %s is left alone here: %s", driver.run, driver.error)
+            self.broken[driver.run] = driver.error
         if not isinstance(driver.error, Fenced):
             with contextlib.suppress(PoimenError):
                 self.store.release([driver.lease])
@@ -274,7 +285,11 @@ class Worker:
         if new:
             for driver in list(self.drivers.values()):
                 driver.outbox.catch_up()
-        after: str | None = "" if self._everything else None
+        now = clock.monotonic()
+        if not self._everything or not (new or now >= self._next_scan):
+            return
+        self._next_scan = now + SCAN_S
+        after: str | None = ""
         while after is not None:
             heads = self.store.heads(live=True, after=after, limit=SCANNED)
             for head in heads:
@@ -286,6 +301,8 @@ class Worker:
         """Whether a run that nobody here drives could go on, as far as its row tells."""
         if self._strange.get(head.run) == self.code or self._held(head):
             return False
+        if head.run in self.broken:
+            return self._seen.get(head.run) != head.lsn
         if head.state != "WAITING":
             return True
         if head.outsider_lsn == head.lsn:

@@ -57,7 +57,7 @@ class Guard:
         args, kwargs: the tool's arguments, decoded from the frozen bytes.
     """
 
-    __slots__ = ("_open", "_stop", "args", "error", "key", "kwargs", "pending", "port", "spec", "terms")
+    __slots__ = ("_open", "_stop", "args", "error", "key", "kwargs", "pending", "port", "running", "spec", "terms")
 
     def __init__(
         self, port: Port, spec: ToolSpec, pending: IntentPending, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -70,6 +70,7 @@ class Guard:
         self.kwargs = kwargs
         self.key: Key = (pending.step, pending.attempt, pending.ordinal)
         self.error: BaseException | None = None
+        self.running = False
         self._stop = ""
         self._open: _call.OpenCall | None = None
 
@@ -83,8 +84,13 @@ class Guard:
 
     @property
     def stopping(self) -> str:
-        """Why nothing more may be dispatched; empty while it may."""
+        """Why this effect is given up; empty while it is wanted."""
         return self._stop or self.port.stopping()
+
+    @property
+    def called_off(self) -> str:
+        """Why nothing more may be dispatched; empty while it may."""
+        return self.stopping or self.port.held()
 
     @property
     def effect_class(self) -> EffectClass:
@@ -107,11 +113,11 @@ class Guard:
 
     async def proceed(self) -> Closed:
         """Go on from a durable Pending, or from a send that is known to have done nothing."""
-        planned = plan(self.port.intent(self.key), Send(called_off=self.stopping))
-        if planned.then is Then.LEAVE:
+        planned = plan(self.port.intent(self.key), Send(called_off=self.called_off))
+        if planned.then in {Then.LEAVE, Then.CLIMB}:
             return await self.climb()
         if planned.then is not Then.CALL:
-            return Stopped(why=self.stopping)
+            return Stopped(why=self.called_off)
         # 2. from here on it may have been sent
         try:
             await self.port.dispatch(*planned.commit)
@@ -121,8 +127,8 @@ class Guard:
         # 3. the call, unless it was called off or the lease has run out while the record was synced
         send = len(self.port.intent(self.key).sends)
         ended: Outcome | _Maybe
-        if self.stopping:
-            ended = _not_sent(f"called off before the call: {self.stopping}")
+        if self.called_off:
+            ended = _not_sent(f"called off before the call: {self.called_off}")
         elif self.port.lease_left_s() <= 0:
             ended = _not_sent("the lease ended before the call")
         else:
@@ -152,6 +158,8 @@ class Guard:
         ended = await call.end(timeout_s=self.terms.timeout_us / 1e6, grace_s=self.terms.grace_us / 1e6)
         self._open = None
         if isinstance(ended, GivenUp):
+            self.running = True
+            self.port.left_running(self.key)
             return _Maybe(ended.why)
         return self._judged(ended)
 
@@ -165,9 +173,10 @@ class Guard:
         return _Maybe(f"{type(ended.error).__name__}: {ended.error}"[:500]) if judged is None else judged
 
     def _late(self, send: int, ended: Value | Raised) -> None:
+        self.running = False
         judged = self._judged(ended)
-        if not isinstance(judged, _Maybe):
-            self.port.late(self._late_outcome(send, judged))
+        late = None if isinstance(judged, _Maybe) else self._late_outcome(send, judged)
+        self.port.ended_late(self.key, late)
 
     # ---- step 4 --------------------------------------------------------------------------------------------------
 

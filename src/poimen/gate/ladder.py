@@ -49,11 +49,15 @@ PAUSE_S = 0.2
 """The longest sleep between two looks at whether the ladder is still wanted, in seconds."""
 
 
+LADDER = "ladder"
+"""Who asked, in the records of its own readings; what a probe told a person decides nothing."""
+
+
 def facts_of(guard: Guard, intent: IntentView) -> Facts:
     """What the kernel needs to know of an open intent, from its records and the clock."""
     request = guard.port.request(intent.pending.request_id)
     last = intent.sends[-1]
-    since = [event for lsn, event in intent.probes if lsn > last.lsn]
+    since = [event for lsn, event in intent.probes if lsn > last.lsn and event.by == LADDER]
     return Facts(
         terms=guard.terms,
         sends=len(intent.sends),
@@ -62,7 +66,7 @@ def facts_of(guard: Guard, intent: IntentView) -> Facts:
         lease_taken_at_us=guard.port.lease_taken_at,
         now_us=clock.wall_us(),
         latest_known_us=guard.port.latest_at,
-        readings=tuple(Reading(at_us=event.asked_at, answer=event.answer) for _, event in intent.probes),
+        readings=tuple(Reading(at_us=e.asked_at, answer=e.answer) for _, e in intent.probes if e.by == LADDER),
         probing_since_us=since[0].asked_at if since else None,
         probe_loaded=probe_loaded(guard.spec, guard.terms),
         demoted_to=intent.demoted_to,
@@ -98,6 +102,9 @@ async def climb(guard: Guard) -> Closed:
                 await _pause(guard, clock.wall_us() + round(backoff_us(ruling.send - 1) * clock.jitter(0.2)))
                 if guard.stopping or not guard.port.intent(guard.key).open:
                     continue
+                if guard.called_off:
+                    read = guard.effect_class is EffectClass.READ
+                    return await guard.give_up_read(guard.called_off) if read else Unknown(why=guard.called_off)
                 again = rule(facts_of(guard, guard.port.intent(guard.key)))
                 if isinstance(again, SendAgain):
                     return await guard.proceed()
@@ -106,7 +113,7 @@ async def climb(guard: Guard) -> Closed:
                 if not guard.stopping and guard.port.intent(guard.key).open:
                     await _probe(guard)
             case Land():
-                reading = next(e for _, e in reversed(intent.probes) if e.answer == "landed")
+                reading = next(e for _, e in reversed(intent.probes) if e.answer == "landed" and e.by == LADDER)
                 resolved = IntentResolved(
                     step=step,
                     attempt=attempt,
@@ -200,7 +207,7 @@ async def _probe(guard: Guard) -> None:
             ordinal=ordinal,
             answer=said,
             evidence=evidence,
-            by="ladder",
+            by=LADDER,
             asked_at=asked_at,
             value=value,
         )

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from poimen.declare.values import Parameters
     from poimen.gate.error_record import Kind
     from poimen.kernel.intent import ErrorRecord
-    from poimen.kernel.views import IntentView
 
 # ---- how a call ends -------------------------------------------------------------------------------------------
 
@@ -226,21 +225,6 @@ def is_cancelled(exc: BaseException) -> bool:
     if isinstance(exc, BaseExceptionGroup):
         return exc.subgroup(asyncio.CancelledError) is not None
     return isinstance(exc, asyncio.CancelledError)
-
-
-def leaves_open(ended: kept.Outcome, intent: IntentView) -> bool:
-    """Whether the answer to the last send leaves the intent open, because an earlier send is unknown.
-
-    Source: design protocol.md, section 3 ("`Rejected` and `NotSent` speak for one send").
-    """
-    earlier_unknown = any(send.outcome is None for send in intent.sends[:-1])
-    match ended:
-        case kept.Returned() | kept.FailedRead():
-            return False
-        case kept.RejectedOutcome():
-            return earlier_unknown and not ended.all_sends
-        case kept.NotSentOutcome():
-            return earlier_unknown
 
 
 # ---- what the workflow is told while the process lives --------------------------------------------------------------

@@ -46,6 +46,14 @@ class Port(Protocol):
         """Append as an outsider, whoever holds the run now."""
         ...
 
+    def left_running(self, key: Key) -> None:
+        """The body of a call was given up and goes on: nobody can say yet that it did not land."""
+        ...
+
+    def ended_late(self, key: Key, outcome: LateOutcome | None) -> None:
+        """That body has ended; without an outcome, as unknown as before."""
+        ...
+
     def intent(self, key: Key) -> IntentView:
         """What is known of the intent (step, attempt, ordinal)."""
         ...
@@ -67,7 +75,11 @@ class Port(Protocol):
         ...
 
     def stopping(self) -> str:
-        """Why nothing may be dispatched any more in this run; empty while it may."""
+        """Why this run stops; empty while it goes on."""
+        ...
+
+    def held(self) -> str:
+        """Why nothing may be dispatched in this attempt, although the run goes on; empty while it may."""
         ...
 
     def lease_left_s(self) -> float:

@@ -171,13 +171,17 @@ class AttemptTimedOut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptIndeterminate:
-    """The attempt ended with an effect unknown. `told`: the workflow was given IndeterminateOutcome."""
+    """The attempt ended with an effect unknown. `told`: the workflow was given IndeterminateOutcome.
+
+    The calls of the effects in `running` were given up and go on.
+    """
 
     step: str
     attempt: int
     cause: Literal["left_unresolved", "cancel", "deadline"]
     unknown: tuple[int, ...]
     told: bool = False
+    running: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -60,6 +60,7 @@ from poimen.kernel.intent import (
     SendAnswered,
     did_nothing,
 )
+from poimen.kernel.plan import leaves_open
 from poimen.kernel.views import (
     AttemptView,
     BranchView,
@@ -212,7 +213,7 @@ def _ended(
 ) -> None:
     step = line.steps[event.step]
     attempt = step.attempts[event.attempt - 1]
-    open_intents = bool(attempt.unknown())
+    open_intents = any(intent.open for intent in attempt.intents.values())
     cause: a.Cause
     match event:
         case AttemptSucceeded():
@@ -227,8 +228,13 @@ def _ended(
             cause = a.StepDeadlinePassed(intent_dispatched=open_intents)
             attempt.error = event.error
         case AttemptIndeterminate():
+            known = [attempt.intents.get(ordinal) for ordinal in event.unknown]
+            left = [i for i in known if i is not None and (i.open or i.resolution is not None)]
+            invariant(left and len(left) == len(known), "an Indeterminate attempt has an unknown effect", lsn=lsn)
             cause = _unknown_cause(event)
             attempt.told, attempt.unknown_ordinals = event.told, event.unknown
+            for ordinal in event.running:
+                attempt.intents[ordinal].running = True
         case AttemptCancelled():
             cause = a.CancelRequested(intent_dispatched=open_intents)
             attempt.cause = event.why
@@ -299,7 +305,7 @@ def _intent(view: RunView, line: BranchView, event: IntentEvent, lsn: int, at: i
         case ReadDropped():
             intent.dropped, intent.timed_out = True, event.why != "cancel"
         case RuleApplied():
-            pass
+            intent.running = intent.running and event.rule != "call-ended"
 
 
 def _pending(view: RunView, line: BranchView, attempt: AttemptView, event: IntentPending, lsn: int, at: int) -> None:
@@ -333,12 +339,14 @@ def _pending(view: RunView, line: BranchView, attempt: AttemptView, event: Inten
 
 def _late(intent: IntentView, event: LateOutcome) -> None:
     intent.late.append(event.outcome)
+    intent.running = False
     if not intent.open:
         return
     intent.sends[event.send - 1].outcome = event.outcome
-    if not isinstance(event.outcome, Returned) and any(s.outcome is None for s in intent.sends):
-        return
     landed = isinstance(event.outcome, Returned)
+    later_unknown = any(s.outcome is None for s in intent.sends[event.send :])
+    if not landed and (later_unknown or leaves_open(event.outcome, intent, event.send)):
+        return
     intent.resolution = IntentResolved(
         step=event.step,
         attempt=event.attempt,

@@ -108,7 +108,8 @@ class OfIntent:
 class IntentPending(OfIntent):
     """The claim to perform one effect, with everything recovery will need, frozen now.
 
-    Without `args`, they are those of the step: a tool that is its own step keeps them there.
+    Without `args`, they are those of the step: a tool that is its own step keeps them there. `returns` is what the
+    tool's result is annotated as, for an operator who must supply it.
     """
 
     tool: str
@@ -121,6 +122,7 @@ class IntentPending(OfIntent):
     generation: int = 0
     summary: str = ""
     decision: str = ""
+    returns: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

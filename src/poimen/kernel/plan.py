@@ -20,6 +20,7 @@ from poimen.kernel.intent import (
     IntentCommitted,
     IntentDispatched,
     IntentPending,
+    IntentState,
     NotSentOutcome,
     Outcome,
     ReadDropped,
@@ -108,6 +109,8 @@ def plan(intent: IntentView | None, command: Command) -> Plan:
 
 
 def _send(intent: IntentView, command: Send) -> Plan:
+    if intent.state is IntentState.COMMITTED:
+        return Plan(commit=(), then=Then.CLIMB)  # somebody closed it since this was wanted: nothing is sent after that
     if command.called_off:
         return Plan(commit=(), then=Then.LEAVE if intent.open else Then.STOP)
     pending = intent.pending

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from poimen.kernel.attempt import TERMINAL, AttemptState
-from poimen.kernel.effect_class import EffectClass
+from poimen.kernel.effect_class import EffectClass, stricter_class
 from poimen.kernel.intent import (
     Classification,
     IntentPending,
@@ -49,7 +49,7 @@ class SendView:
 class IntentView:
     """One effect, from its Pending to whatever is known of it.
 
-    `told_lsn` is the driver's record at whose place in the order the code is told of the end; 0 before it.
+    `running`: its call was given up and goes on. `told_lsn` is the driver's record at whose place in the order the code is told of the end; 0 before it.
     `timed_out`: a READ that was given up, not called off.
     """
 
@@ -70,6 +70,7 @@ class IntentView:
     demoted_to: EffectClass | None = None
     claimed_by: str = ""
     late: list[Outcome] = field(default_factory=list)
+    running: bool = False
 
     @property
     def state(self) -> IntentState:
@@ -85,8 +86,9 @@ class IntentView:
 
     @property
     def effect_class(self) -> EffectClass:
-        """The class frozen in the Pending."""
-        return self.pending.terms.effect_class
+        """The class by which it is judged: the one frozen in the Pending, or a stricter one on record."""
+        frozen = self.pending.terms.effect_class
+        return frozen if self.demoted_to is None else stricter_class(frozen, self.demoted_to)
 
     @property
     def landed(self) -> bool:

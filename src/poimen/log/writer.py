@@ -137,6 +137,11 @@ class Door:
         except PoimenError as error:
             self._refuse(taken, error)
             return
+        except BaseException as error:
+            # Not one of the backend's own errors: what it did is unknown, and nobody may be left waiting.
+            self._dead = StorageFailed("the log was closed by an interrupted commit", why=repr(error))
+            self._refuse(taken, CommitUnknown(f"the commit was interrupted: {error!r}"))
+            raise
         self.commits += 1
         for ticket, result in zip(taken, results, strict=True):
             if isinstance(result, PoimenError):

@@ -34,11 +34,13 @@ class Left:
 
     Arguments:
         records: to append before anything else happens.
+        resumed: to append with them where the branch goes on: the attempts whose code runs again.
         climb: intents that may have been sent, nearest key deadline first.
         stopped: why the branch must wait instead of going on; empty when it may go on.
     """
 
     records: tuple[Event, ...]
+    resumed: tuple[Event, ...]
     climb: tuple[IntentView, ...]
     stopped: tuple[Waiting, ...]
 
@@ -53,6 +55,7 @@ def left_behind(view: RunView, line: BranchView, *, epoch: int, now_us: int) -> 
         now_us: the wall clock.
     """
     records: list[Event] = []
+    resumed: list[Event] = []
     climb: list[IntentView] = []
     stopped: list[Waiting] = []
     for step in open_steps(line):
@@ -61,15 +64,15 @@ def left_behind(view: RunView, line: BranchView, *, epoch: int, now_us: int) -> 
             continue
         records += _classified(step, attempt, epoch)
         if attempt.resumes >= MOST_RESUMES:
-            records.append(_looped(step, attempt, now_us))
+            records += _looped(step, attempt, now_us)
             stopped.append(Waiting(reason="operator", about=step.key, detail="crash loop: see its attempts"))
             continue
-        records.append(AttemptResumed(step=step.key, attempt=attempt.no, epoch=epoch))
+        resumed.append(AttemptResumed(step=step.key, attempt=attempt.no, epoch=epoch))
         climb += [intent for intent in attempt.intents.values() if intent.open]
     if line.resumes > MOST_RESUMES and not stopped:  # the branch's count holds the present resumption already
         stopped.append(Waiting(reason="operator", about="workflow", detail="crash loop in the workflow's own code"))
     climb.sort(key=lambda intent: _deadline(view, intent))
-    return Left(records=tuple(records), climb=tuple(climb), stopped=tuple(stopped))
+    return Left(records=tuple(records), resumed=tuple(resumed), climb=tuple(climb), stopped=tuple(stopped))
 
 
 def called_off(line: BranchView) -> tuple[Event, ...]:
@@ -121,14 +124,19 @@ def _classified(step: StepView, attempt: AttemptView, epoch: int) -> list[Event]
     return found
 
 
-def _looped(step: StepView, attempt: AttemptView, now_us: int) -> Event:
+def _looped(step: StepView, attempt: AttemptView, now_us: int) -> list[Event]:
     unknown = tuple(intent.id.ordinal for intent in attempt.unknown())
     if unknown:
-        return AttemptIndeterminate(step=step.key, attempt=attempt.no, cause="left_unresolved", unknown=unknown)
+        return [AttemptIndeterminate(step=step.key, attempt=attempt.no, cause="left_unresolved", unknown=unknown)]
+    reads: list[Event] = [
+        ReadDropped(step=step.key, attempt=attempt.no, ordinal=ordinal, send=len(intent.sends), why="crash loop")
+        for ordinal, intent in attempt.intents.items()
+        if intent.open
+    ]
     error = ErrorRecord(
         type="CrashLoop", message=f"the process died {MOST_RESUMES} times in this attempt without a new record of it"
     )
-    return AttemptFailed(step=step.key, attempt=attempt.no, error=error, retry_at=now_us)
+    return [*reads, AttemptFailed(step=step.key, attempt=attempt.no, error=error, retry_at=now_us)]
 
 
 def _deadline(view: RunView, intent: IntentView) -> int:

@@ -292,7 +292,10 @@ class Attempts:
         cause: Literal["cancel", "left_unresolved"] = (
             "cancel" if why == "cancel" or driver.stopping() else "left_unresolved"
         )
-        event = AttemptIndeterminate(step=step, attempt=attempt, cause=cause, unknown=unknown, told=told)
+        running = tuple(n for n in unknown if (step, attempt, n) in driver.effects.running)
+        event = AttemptIndeterminate(
+            step=step, attempt=attempt, cause=cause, unknown=unknown, told=told, running=running
+        )
         await driver.append((event,))
         if call is not None and driver.live:
             driver.steps.try_again(call)

@@ -61,6 +61,7 @@ class Driver:
         view: the run as folded from its records.
         records: those records, `(at, event, epoch)` in LSN order.
         lease: the right to drive it.
+        crashed: whoever drove it before died over it, and has not let go of it.
     """
 
     def __init__(
@@ -70,12 +71,15 @@ class Driver:
         view: RunView,
         records: Sequence[tuple[int, Event, int]],
         lease: Lease,
+        *,
+        crashed: bool,
     ) -> None:
         self.worker = worker
         self.spec = spec
         self.view = view
         self.line: BranchView = trunk(view)
         self.lease = lease
+        self.crashed = crashed
         self.taken_at = clock.wall_us()
         self.main = asyncio.get_running_loop()
         self.loop = run_loop(self, self.main, f"{view.run}/{self.line.id}")
@@ -243,7 +247,8 @@ class Driver:
             return
         code = self.worker.code
         if again:
-            why = "woken" if self.line.state is BranchState.WAITING else "recovered"
+            why = "recovered" if self.crashed else "handed over"
+            why = "woken" if self.line.state is BranchState.WAITING else why
             first: Event = BranchResumed(epoch=self.epoch, worker=self.worker.id, code=code, why=why)
         else:
             first = BranchStarted(epoch=self.epoch, worker=self.worker.id, code=code)
@@ -413,7 +418,7 @@ class Driver:
             self.ending.rest((*self.ending.differences, *self.hands.parked()))
         elif self.root_ended():
             self.ending.finish()
-        elif not self.timers_armed() and not self.loop.foreign:
+        elif not (self.timers_armed() or self.loop.foreign or self.effects.running):
             self.ending.rest(self.hands.reasons())
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:

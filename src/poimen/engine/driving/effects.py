@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from poimen import clock
 from poimen.declare.specs import described
+from poimen.declare.storing.hints import label
 from poimen.engine.driving.scopes import AttemptScope, BodyScope, Call, CallFuture
 from poimen.engine.loop import BASE
 from poimen.gate.guard import Guard
@@ -22,7 +23,8 @@ from poimen.gate.port import Closed, Dropped, Key, Known, Landed, Refused, Stopp
 from poimen.gate.request_id import generation, read_request_id, request_id
 from poimen.kernel.effect_class import EffectClass, Terms, stricter
 from poimen.kernel.errors import CodeChanged, Conflict, Suspended
-from poimen.kernel.intent import IntentPending, RuleApplied
+from poimen.kernel.resolution import key_lapse
+from poimen.kernel.intent import IntentDemoted, IntentPending, RuleApplied
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -60,6 +62,19 @@ class EffectPort:
         """Append as an outsider."""
         self._driver.append_outside(event)
 
+    def left_running(self, key: Key) -> None:
+        """A body goes on past its grace: the run is not at rest, and stays ours, until it has ended."""
+        self._effects.running.add(key)
+
+    def ended_late(self, key: Key, outcome: LateOutcome | None) -> None:
+        """It has ended."""
+        self._effects.running.discard(key)
+        if outcome is not None:
+            self.late(outcome)
+        elif not self._driver.dropped:
+            self._driver.submit((_applied(key, "call-ended", "unknown"),))
+        self._driver.loop.arm()
+
     def intent(self, key: Key) -> IntentView:
         """What is known of an intent."""
         return self._driver.intent(key)
@@ -81,10 +96,13 @@ class EffectPort:
         return BodyScope(self._driver.where(key[0], key[1]), request_id, probing=probing)
 
     def stopping(self) -> str:
-        """Why nothing may be dispatched any more."""
-        if self._scope is not None and self._scope.unknown:
-            return "another effect of this attempt is unknown"
+        """Why the run stops."""
         return self._driver.stopping()
+
+    def held(self) -> str:
+        """Why nothing may be dispatched in this attempt."""
+        unknown = self._scope is not None and self._scope.unknown
+        return "another effect of this attempt is unknown" if unknown else ""
 
     def lease_left_s(self) -> float:
         """Seconds until the right to send ends."""
@@ -124,12 +142,19 @@ def terms_of(spec: ToolSpec, timeout_s: float | None = None) -> Terms:
     )
 
 
+@lru_cache(maxsize=1024)
+def returns_of(spec: ToolSpec) -> str:
+    """What the tool returns, in words: an operator who says that it landed must say with which value."""
+    return label(spec.parameters.result)
+
+
 class Effects:
     """All guards at work for one run."""
 
     def __init__(self, driver: Driver) -> None:
         self.driver = driver
         self.guards: dict[Key, Guard] = {}
+        self.running: set[Key] = set()
         self.at_work = 0
 
     # ---- in a step -----------------------------------------------------------------------------------------------
@@ -187,6 +212,8 @@ class Effects:
         read = terms.effect_class is EffectClass.READ
         earlier = [] if read else driver.view.generations.get((step, ordinal, spec.name), [])
         number = generation(earlier, args_digest=call.digest)
+        if any(self._lapsed(known, terms) for known in earlier if known.pending.generation == number):
+            number += 1  # nothing of it landed, and the far side may have forgotten its key
         identity = request_id(nonce=driver.nonce, step=step, ordinal=ordinal, tool=spec.name, generation=number)
         args, kwargs = spec.parameters.unpack(call.packed)
         return IntentPending(
@@ -197,13 +224,22 @@ class Effects:
             version=spec.version,
             terms=terms,
             class_source="declared",
-            args=driver.keep(call.packed) if ordinal or driver.is_step(step) else None,
+            args=driver.keep(call.packed) if driver.is_step(step) else None,
             args_digest=call.digest,
             request_id=read_request_id(identity, attempt=attempt) if read else identity,
             generation=number,
             summary=described(spec.summary, spec, args, kwargs),
             decision=call.options.decision or "",
+            returns=returns_of(spec),
         )
+
+    def _lapsed(self, known: IntentView, terms: Terms) -> bool:
+        """Whether an earlier attempt's request id, of which nothing landed, may not be sent any more."""
+        view = self.driver.view
+        first = view.requests[known.pending.request_id].first_dispatched_at
+        now_us, latest = clock.wall_us(), view.latest_at
+        lapse = key_lapse(terms, first_dispatched_at_us=first, now_us=now_us, latest_known_us=latest)
+        return bool(first) and lapse is not None and known.did_nothing
 
     def _guard(self, spec: ToolSpec, pending: IntentPending, scope: AttemptScope | None, packed: bytes) -> Guard:
         args, kwargs = spec.parameters.unpack(packed)
@@ -269,8 +305,8 @@ class Effects:
         known = self.driver.intent((call.key, attempt, call.ordinal))
         if known.told_lsn or known.id.local in self.local_guards() or (scope is not None and scope.unknown):
             return
-        guard = self._guard(call.spec, known.pending, scope, self.driver.packed(known, call.packed))
-        self._go(guard, guard.proceed() if not known.sends else guard.climb(), scope)
+        guard, sentence = self._recorded(call.spec, known, scope, self.driver.packed(known, call.packed))
+        self._go(guard, self._continue(guard, sentence, sent=bool(known.sends)), scope)
         if call.future.cancel_asked:
             guard.stop("cancel")
 
@@ -279,18 +315,36 @@ class Effects:
         return {f"{step}/{attempt}/{ordinal}" for step, attempt, ordinal in self.guards}
 
     def recover(self, intent: IntentView, spec: ToolSpec, scope: AttemptScope | None, packed: bytes) -> None:
-        """Climb the ladder for an intent that a crash left Dispatched, by the stricter of old and present terms."""
-        guard = self._guard(spec, intent.pending, scope, packed)
-        terms, sentence = stricter(intent.pending.terms, terms_of(spec))
-        guard.terms = terms
+        """Climb the ladder for an intent that a crash left Dispatched."""
+        guard, sentence = self._recorded(spec, intent, scope, packed)
         if self.driver.line.cancel_lsn:
             guard.stop("cancel")
-        self._go(guard, self._climb(guard, sentence), scope)
+        self._go(guard, self._continue(guard, sentence, sent=True), scope)
 
-    async def _climb(self, guard: Guard, sentence: str) -> Closed:
+    def _recorded(
+        self, spec: ToolSpec, intent: IntentView, scope: AttemptScope | None, packed: bytes
+    ) -> tuple[Guard, str]:
+        """A guard for an intent of before, by the stricter of its terms and the present ones."""
+        guard = self._guard(spec, intent.pending, scope, packed)
+        guard.terms, sentence = stricter(intent.pending.terms, terms_of(spec))
+        return guard, sentence
+
+    async def _continue(self, guard: Guard, sentence: str, *, sent: bool) -> Closed:
         if sentence:
-            await self.driver.append((_applied(guard.key, "stricter-now", sentence),))
-        return await guard.climb()
+            await self.driver.append((_stricter(guard, sentence),))
+        return await (guard.climb() if sent else guard.proceed())
+
+
+def _stricter(guard: Guard, sentence: str) -> Event:
+    """The record of a judgement that the present declaration makes stricter than the stored one."""
+    step, attempt, ordinal = guard.key
+    stored, now = guard.pending.terms.effect_class, guard.terms.effect_class
+    if now is stored:
+        return _applied(guard.key, "stricter-now", sentence)
+    why = {"why": sentence}
+    return IntentDemoted(
+        step=step, attempt=attempt, ordinal=ordinal, frm=stored, to=now, rule="stricter-now", inputs=why
+    )
 
 
 def _applied(key: Key, rule: str, result: str) -> RuleApplied:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from poimen.declare import values
 from poimen.engine.driving.scopes import AttemptScope, CallFuture, Scope
-from poimen.engine.loop import BASE
+from poimen.engine.loop import BASE, never_close
 from poimen.gate.error_record import record_of
 from poimen.kernel.errors import Conflict, Fenced, PoimenError, Suspended, invariant
 from poimen.kernel.fold import open_steps
@@ -218,8 +218,7 @@ class Ending:
                 task.cancel()
             self._driver.main.call_soon(self._dropped, rounds - 1, context=BASE)
             return
-        for task in left:
-            task._log_destroy_pending = False  # type: ignore[attr-defined]
+        never_close(left)
         self._driver.worker.leftovers.extend(left)
         if self._driver.root is not None and self._driver.root.done() and not self._driver.root.cancelled():
             self._driver.root.exception()

@@ -152,12 +152,17 @@ class Scope:
                 hint="async with poimen.cleanup(seconds): ... is the place for what must still be done",
             )
 
+    @property
+    def spins(self) -> bool:
+        """Whether the code asks again and again although everything is refused."""
+        return self._refusals > HOSTILE or self._unheard > DEAF
+
     async def parked(self) -> None:
         """What a hostile loop in a dropped run is given: nothing, for ever."""
         await asyncio.get_running_loop().create_future()
 
     async def _wait(self, begin: Callable[[], CallFuture | None], spec: ToolSpec) -> Any:
-        if self._refusals > HOSTILE or self._unheard > DEAF:
+        if self.spins:
             await self.parked()
         self.refuse_when_dropped()
         self.refuse_when_cancelled(spec)
@@ -198,6 +203,8 @@ class WorkflowScope(Scope):
 
     def call(self, spec: ToolSpec, packed: bytes, options: Options) -> Coroutine[Any, Any, Any]:
         """Call a tool, model or step: its key is taken now."""
+        if self.spins:
+            return self.parked()
         self.refuse_when_dropped()
         call = Call(self.key(spec, options), 0, spec, packed, self.driver.digest(packed), options)
         return self._wait(lambda: self.driver.steps.begin(self, call), spec)
@@ -227,6 +234,8 @@ class AttemptScope(Scope):
 
     def call(self, spec: ToolSpec, packed: bytes, options: Options) -> Coroutine[Any, Any, Any]:
         """Make an effect of this attempt; a step called in a step is part of it."""
+        if self.spins:
+            return self.parked()
         self.refuse_when_dropped()
         if options.key is not None:
             raise DuplicateKey(
