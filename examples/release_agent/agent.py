@@ -47,8 +47,6 @@ def history(repo: str) -> History:
 async def draft(changes: History) -> Notes:
     """The notes and the proposed version; the local drafter, or the endpoint that the environment names."""
     written = await asyncio.to_thread(drafter.draft, changes)
-    if written.model:
-        poimen.usage(written.model, input_tokens=written.input_tokens, output_tokens=written.output_tokens)
     return Notes(written.tag, written.body)
 
 

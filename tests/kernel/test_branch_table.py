@@ -228,7 +228,7 @@ WAITS = [
         WaitReason.CODE,
         None,
         "a worker with another code digest claims it",
-        "poimen branches rewind RUN --before ID · poimen runs resume RUN",
+        "poimen runs resume RUN · poimen branches rewind RUN --before ID",
     ),
     (WaitReason.BUDGET, None, "", "poimen inbox budget RUN --usd AMOUNT"),
     (WaitReason.HUMAN, None, "the question is answered or its timeout passes", "poimen inbox answer ID"),
@@ -259,7 +259,7 @@ def test_without_a_matter_an_operator_is_asked_about_an_unknown_effect():
 
 def test_without_an_id_the_command_shows_where_it_goes():
     assert command(WaitReason.HUMAN, run="tea-1") == "poimen inbox answer ID"
-    assert command(WaitReason.CODE, run="tea-1").startswith("poimen branches rewind tea-1 --before ID")
+    assert command(WaitReason.CODE, run="tea-1").endswith("poimen branches rewind tea-1 --before ID")
 
 
 @given(st.sets(st.sampled_from(list(WaitReason))), st.randoms(use_true_random=False))

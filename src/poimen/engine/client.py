@@ -6,8 +6,6 @@ handle is given out only after the run's admission is durable.
 Source: design api.md, "Client and Runtime"; case C04.
 """
 
-# ruff: noqa: ARG002 (names of later parts have their parameters already)
-
 from __future__ import annotations
 
 from pathlib import Path
@@ -31,7 +29,6 @@ from poimen.log.opening import locate, open_store
 from poimen.log.writer import Door
 
 if TYPE_CHECKING:
-    from poimen.kernel.intent import Payload
     from collections.abc import AsyncIterator, Iterable, Mapping
     from datetime import datetime
     from decimal import Decimal
@@ -41,6 +38,7 @@ if TYPE_CHECKING:
     from poimen.declare.specs import Budget, Seconds
     from poimen.engine.surface.results import InboxItem, RunState
     from poimen.episodes import Verdict
+    from poimen.kernel.intent import Payload
     from poimen.log.api import Store
 
 T = TypeVar("T")

@@ -127,10 +127,13 @@ def resolve(
     """Close an unknown effect.
 
     Arguments:
-        store, door: the log.
+        store: the log.
+        door: the log's.
         intent_id: exactly one intent.
         to: what is known now.
-        by, why, evidence: who says so, and from what.
+        by: who says so.
+        why: for the record.
+        evidence: from what.
         value: for `landed`: what the call would have returned, as canonical JSON.
         expect_lsn: the LSN of the last record about the intent that its author saw; None: as it is now.
 

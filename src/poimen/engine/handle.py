@@ -6,8 +6,6 @@ changes nothing in it.
 Source: design api.md, "Client and Runtime"; case C36.
 """
 
-# ruff: noqa: ARG002 (names of later parts have their parameters already)
-
 from __future__ import annotations
 
 import asyncio

@@ -169,6 +169,11 @@ def matter_of(waiting: Waiting) -> OperatorMatter:
     return OperatorMatter.CRASH_LOOP if waiting.detail.startswith("crash loop") else OperatorMatter.UNKNOWN_EFFECT
 
 
+def about_of(waiting: Waiting) -> str:
+    """The id that the command names; nothing where the wait is about the workflow as a whole."""
+    return "" if waiting.about == "workflow" else waiting.about
+
+
 def order(line: BranchView) -> list[Waiting]:
     """The reasons of a wait, in the order in which they are shown."""
     ranks = {reason: n for n, reason in enumerate(shown(WaitReason(w.reason) for w in line.waiting))}
@@ -202,7 +207,7 @@ def standing(view: RunView, head: Head | None, *, driven: bool) -> Standing:
         kind = WaitReason(first.reason)
         itself = moves_by_itself(kind, matter_of(first))
         reason = f"{first.reason}: {first.detail or first.about}" + (f" (or {itself})" if itself else "")
-        what = command(kind, run=view.run, about=first.about, matter=matter_of(first)) or None
+        what = command(kind, run=view.run, about=about_of(first), matter=matter_of(first)) or None
     elif state.value not in TERMINAL_STATES and not driven:
         reason = "no live worker drives it" + (f"; cancelled by {line.cancel_by}" if line.cancel_lsn else "")
         workflow = view.admitted.workflow if view.admitted is not None else "WORKFLOW"
@@ -219,7 +224,7 @@ def waits_for(view: RunView) -> RunWaiting | None:
     if not reasons:
         return None
     first = reasons[0]
-    what = command(WaitReason(first.reason), run=view.run, about=first.about, matter=matter_of(first))
+    what = command(WaitReason(first.reason), run=view.run, about=about_of(first), matter=matter_of(first))
     return RunWaiting(
         f"run {view.run} waits for the {first.reason}: {first.detail or first.about}",
         where=first.about,

@@ -6,8 +6,6 @@ leaving it; it keeps the invariant that many runtimes can live in one process.
 Source: design api.md, "Client and Runtime"; protocol.md, section 9 (two `poimen.run` of one id).
 """
 
-# ruff: noqa: ARG002 (names of later parts have their parameters already)
-
 from __future__ import annotations
 
 import asyncio
@@ -223,7 +221,7 @@ def run(
         RunExists: a run of this id exists with other input.
     """
     work = _run(call, db=db, run_id=run_id, timeout=timeout, budget=budget, tags=tags)
-    if asyncio._get_running_loop() is None:
+    if asyncio._get_running_loop() is None:  # noqa: SLF001 (get_running_loop would raise)
         return asyncio.run(work)
     box: list[T] = []
     failed: list[BaseException] = []

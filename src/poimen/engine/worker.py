@@ -330,7 +330,7 @@ class Worker:
             try:
                 driver = self.claim(run)
             except Corrupt as error:
-                _log.error("run %s cannot be read, and is left alone: %s", run, error)  # noqa: TRY400 (its text tells)
+                _log.error("run %s cannot be read, and is left alone: %s", run, error)
                 self._strange[run] = self.code
                 return
             except PoimenError as error:

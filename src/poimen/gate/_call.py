@@ -165,8 +165,8 @@ class OpenCall:
         self._why = why
         self._timers.append(self._loop.call_later(grace_s, self._give_up))
         if isinstance(self._future, asyncio.Task):
-            coroutine = self._future.get_coro()
-            self._never = inspect.iscoroutine(coroutine) and inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED
+            body = self._future.get_coro()
+            self._never = inspect.iscoroutine(body) and inspect.getcoroutinestate(body) == inspect.CORO_CREATED
             self._future.cancel()
 
     def _give_up(self) -> None:

@@ -22,7 +22,7 @@ from poimen.declare.specs import ToolSpec
 from poimen.gate import _call, outcome, points
 from poimen.gate._call import Ended, GivenUp, Raised, Value
 from poimen.gate.ladder import climb, read_answer
-from poimen.gate.port import Closed, Dropped, Key, Known, Port, Refused, Stopped, Unknown
+from poimen.gate.port import Closed, Dropped, Key, Known, Port, Refused, Stopped
 from poimen.kernel.effect_class import EffectClass
 from poimen.kernel.errors import Fenced, Suspended, invariant
 from poimen.kernel.intent import ErrorRecord, LateOutcome, NotSentOutcome

@@ -244,7 +244,7 @@ _OPERATOR: Final = {
 _ROWS: Final = {
     WaitReason.CODE: _Row(
         moves="a worker with another code digest claims it",
-        command="poimen branches rewind {run} --before {about} · poimen runs resume {run}",
+        command="poimen runs resume {run} · poimen branches rewind {run} --before {about}",
     ),
     WaitReason.BUDGET: _Row(moves="", command="poimen inbox budget {run} --usd AMOUNT"),
     WaitReason.HUMAN: _Row(

@@ -13,8 +13,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from poimen.kernel import branch as b
 from poimen.kernel import attempt as a
+from poimen.kernel import branch as b
 from poimen.kernel.attempt import AttemptState, transition
 from poimen.kernel.effect_class import EffectClass
 from poimen.kernel.errors import invariant

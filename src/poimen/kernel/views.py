@@ -49,7 +49,8 @@ class SendView:
 class IntentView:
     """One effect, from its Pending to whatever is known of it.
 
-    `running`: its call was given up and goes on. `told_lsn` is the driver's record at whose place in the order the code is told of the end; 0 before it.
+    `running`: its call was given up and goes on. `told_lsn` is the driver's record at whose place in the order the
+    code is told of the end; 0 before it.
     `timed_out`: a READ that was given up, not called off.
     """
 

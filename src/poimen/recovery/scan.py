@@ -90,9 +90,7 @@ def called_off(line: BranchView) -> tuple[Event, ...]:
         attempt = step.last
         unknown = tuple(sorted(intent.id.ordinal for intent in attempt.unknown()))
         if unknown:
-            records.append(
-                AttemptIndeterminate(step=step.key, attempt=attempt.no, cause="cancel", unknown=unknown)
-            )
+            records.append(AttemptIndeterminate(step=step.key, attempt=attempt.no, cause="cancel", unknown=unknown))
             continue
         records += [
             ReadDropped(

@@ -53,6 +53,7 @@ class Attempts:
     # ---- an attempt runs ---------------------------------------------------------------------------------------
 
     async def compute(self, call: Call, attempt: int) -> None:
+        """Run a pure tool that is its own step."""
         args, kwargs = call.spec.parameters.unpack(call.packed)
         caller = self.driver.body_scope(call.key, attempt)
         ended = await compute(call.spec, args, kwargs, caller, self.driver.worker.threads)
@@ -83,6 +84,7 @@ class Attempts:
         return known
 
     def run_body(self, call: Call, attempt: int) -> None:
+        """Run a step's code in the scope of its attempt."""
         driver, spec = self.driver, call.spec
         scope = self.scope(call.key, attempt)
         if scope.dropped:

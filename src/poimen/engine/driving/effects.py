@@ -23,8 +23,8 @@ from poimen.gate.port import Closed, Dropped, Key, Known, Landed, Refused, Stopp
 from poimen.gate.request_id import generation, read_request_id, request_id
 from poimen.kernel.effect_class import EffectClass, Terms, stricter
 from poimen.kernel.errors import CodeChanged, Conflict, Suspended
-from poimen.kernel.resolution import key_lapse
 from poimen.kernel.intent import IntentDemoted, IntentPending, RuleApplied
+from poimen.kernel.resolution import key_lapse
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine

@@ -17,9 +17,8 @@ from poimen.engine.driving.scopes import AttemptScope, CallFuture, Scope
 from poimen.engine.loop import BASE, never_close
 from poimen.gate.error_record import record_of
 from poimen.kernel.errors import Conflict, Fenced, PoimenError, Suspended, invariant
-from poimen.kernel.fold import open_steps
 from poimen.kernel.events import BranchEnded, BranchVerifying, BranchWaiting, Waiting
-
+from poimen.kernel.fold import open_steps
 from poimen.recovery.scan import called_off
 
 if TYPE_CHECKING:

@@ -344,12 +344,16 @@ class Hands:
 
     def reasons(self) -> Sequence[Waiting]:
         """Why the branch waits, now that nothing is on its way."""
-        return self.parked() or self._not_asked_for() or (
-            Waiting(
-                reason="code",
-                about="workflow",
-                detail="the workflow awaits something that no record will bring: a lock, an event, a task that is parked",
-            ),
+        return (
+            self.parked()
+            or self._not_asked_for()
+            or (
+                Waiting(
+                    reason="code",
+                    about="workflow",
+                    detail="the workflow awaits something that no record will bring: a lock, an event, a task that is parked",
+                ),
+            )
         )
 
     def _not_asked_for(self) -> list[Waiting]:

@@ -9,7 +9,6 @@ Source: design storage.md, "Durability" (Eventual) and "The log" (a driver's Con
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Final
 
 from poimen import clock
@@ -30,6 +29,7 @@ from poimen.log import codec
 from poimen.log.api import Batch, Blob
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Sequence
 
     from poimen.engine.driving.driver import Driver
@@ -87,7 +87,7 @@ class Outbox:
 
     def put(self, event: Event) -> None:
         """Take a record that may wait; what it hands over may be acted upon at once."""
-        invariant(type(event) in EVENTUAL, "only a record whose loss changes nothing may wait", event=type(event).__name__)
+        invariant(type(event) in EVENTUAL, "only a record whose loss changes nothing may wait", event=type(event))
         if self._closed:
             return
         at = clock.wall_us()

@@ -66,7 +66,9 @@ class Call:
 
     __slots__ = ("digest", "future", "key", "options", "ordinal", "original", "packed", "parked", "spec")
 
-    def __init__(self, key: str, ordinal: int, spec: ToolSpec, packed: bytes, digest: str, options: Options) -> None:
+    def __init__(  # noqa: PLR0917 (made in two places, in this order)
+        self, key: str, ordinal: int, spec: ToolSpec, packed: bytes, digest: str, options: Options
+    ) -> None:
         self.key = key
         self.ordinal = ordinal
         self.spec = spec
@@ -265,7 +267,7 @@ class ThreadScope:
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
 
-    def call(self, spec: ToolSpec, packed: bytes, options: Options) -> Coroutine[Any, Any, Any]:
+    def call(self, spec: ToolSpec, packed: bytes, options: Options) -> Coroutine[Any, Any, Any]:  # noqa: ARG002
         """Refuse: a plain function does not await."""
         return self._refused(spec)
 
@@ -385,7 +387,7 @@ def scope_of(caller: object) -> Scope | None:
 
 
 def _refuse_loop(spec: ToolSpec) -> None:
-    if asyncio._get_running_loop() is not None:
+    if asyncio._get_running_loop() is not None:  # noqa: SLF001 (get_running_loop would raise)
         raise WouldBlock(
             f"{spec.name}(...) would block the event loop that runs in this thread",
             where=spec.where,

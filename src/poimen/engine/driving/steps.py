@@ -144,7 +144,9 @@ class Steps:
         """Start a new attempt of a parked step once everything unknown in the last one is resolved."""
         step = self.driver.line.steps[call.key]
         begun = self.current.get(call.key, 1) > step.last.no
-        if self.driver.stopping() or begun or not step.parked or any(i.open for i in step.last.intents.values()) or call.future.done():
+        if self.driver.stopping() or begun or not step.parked or call.future.done():
+            return
+        if any(i.open for i in step.last.intents.values()):
             return
         self._next(call, step.last.no + 1)
 
@@ -204,9 +206,7 @@ class Steps:
         if over:
             return
         if call.future.cancel_asked and self.driver.live:
-            self.driver.submit(
-                (AttemptCancelled(step=call.key, attempt=attempt, why=self.driver.why_cancelled()),)
-            )
+            self.driver.submit((AttemptCancelled(step=call.key, attempt=attempt, why=self.driver.why_cancelled()),))
             return
         if self.driver.live or call.spec.kind == "step":
             self.launch(call, attempt)
