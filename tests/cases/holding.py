@@ -12,7 +12,7 @@ from poimen.engine.worker import LoopDoor
 from poimen.kernel.attempt import AttemptState
 from poimen.kernel.branch import BRANCH_TERMINAL, BranchState
 from poimen.kernel.events import BranchEnded, CancelRequested
-from poimen.kernel.fold import open_steps
+from poimen.kernel.views import open_steps
 from poimen.kernel.intent import IntentDispatched
 from poimen.log import codec
 from tests.cases import cancelling

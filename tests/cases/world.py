@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from poimen.engine.reading import inbox_of, read_run
-from poimen.kernel.fold import trunk
+from poimen.kernel.views import trunk
 from poimen.log.opening import open_store
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from poimen.engine import desk
-from poimen.kernel.fold import trunk
+from poimen.kernel.views import trunk
 from poimen.log.api import TERMINAL_STATES
 from poimen.log.writer import Door
 from tests.engine.programs import CELLS, REGISTRY, Cell, Maker, program

@@ -14,7 +14,7 @@ import pytest
 
 from poimen.kernel.attempt import AttemptState
 from poimen.kernel.events import AttemptStarted, BranchWaiting, StepComputed
-from poimen.kernel.fold import trunk
+from poimen.kernel.views import trunk
 from poimen.kernel.intent import IntentCommitted, IntentDispatched, IntentPending
 from tests.engine.playing import Play
 from tests.engine.simulated import events_of, folded, in_simulated_time

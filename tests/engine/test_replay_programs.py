@@ -23,7 +23,7 @@ from poimen.kernel.events import (
     AttemptTimedOut,
     StepComputed,
 )
-from poimen.kernel.fold import trunk
+from poimen.kernel.views import trunk
 from poimen.kernel.intent import IntentCommitted, Returned
 from tests.engine.playing import Play, Played, difference
 from tests.engine.simulated import events_of, folded, in_simulated_time

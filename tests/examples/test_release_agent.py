@@ -11,7 +11,8 @@ import pytest
 
 from poimen.kernel import attempt as a
 from poimen.kernel.attempt import AttemptState, transition
-from poimen.kernel.fold import fold, trunk
+from poimen.kernel.fold import fold
+from poimen.kernel.views import trunk
 from poimen.log import codec
 from poimen.log.opening import open_store
 

@@ -23,7 +23,7 @@ from poimen.kernel.events import (
     DecisionSettled,
     RunAdmitted,
 )
-from poimen.kernel.fold import fold, trunk
+from poimen.kernel.fold import fold
 from poimen.kernel.intent import (
     IntentCommitted,
     IntentDispatched,
@@ -34,6 +34,7 @@ from poimen.kernel.intent import (
     Resolution,
     Returned,
 )
+from poimen.kernel.views import trunk
 from tests.kernel.test_plan import ERROR, PENDING, REJECTED, RETURNED
 
 if TYPE_CHECKING:
@@ -46,7 +47,14 @@ STARTED = BranchStarted(epoch=1, worker="w", code="")
 
 def step(key: str = "pay#0", attempt: int = 1, kind: str = "tool") -> AttemptStarted:
     return AttemptStarted(
-        step=key, attempt=attempt, seq=0, kind=kind, name="pay", version="", args=b"{}", args_digest="d"  # type: ignore[arg-type]
+        step=key,
+        attempt=attempt,
+        seq=0,
+        kind=kind,
+        name="pay",
+        version="",
+        args=b"{}",
+        args_digest="d",  # type: ignore[arg-type]
     )
 
 
@@ -58,7 +66,9 @@ def dispatched(send: int = 1, attempt: int = 1, ordinal: int = 0) -> Event:
     return IntentDispatched(step="pay#0", attempt=attempt, ordinal=ordinal, send=send)
 
 
-def committed(send: int = 1, outcome: Returned | NotSentOutcome = RETURNED, attempt: int = 1, ordinal: int = 0) -> Event:
+def committed(
+    send: int = 1, outcome: Returned | NotSentOutcome = RETURNED, attempt: int = 1, ordinal: int = 0
+) -> Event:
     return IntentCommitted(step="pay#0", attempt=attempt, ordinal=ordinal, send=send, outcome=outcome)
 
 
@@ -88,7 +98,7 @@ def test_a_run_begins_with_its_admission_and_has_one() -> None:
 
 def test_the_three_records_move_the_intent() -> None:
     states = []
-    events = [ADMITTED, STARTED, step(), pending(), dispatched(), committed()]
+    events: list[Event] = [ADMITTED, STARTED, step(), pending(), dispatched(), committed()]
     for n in range(4, 7):
         states.append(seen(*events[:n]).branches["main"].steps["pay#0"].last.intents[0].state)
     assert states == [IntentState.PENDING, IntentState.DISPATCHED, IntentState.COMMITTED]

@@ -11,7 +11,7 @@ import pytest
 from poimen.engine import desk
 from poimen.kernel.attempt import AttemptState
 from poimen.kernel.branch import BranchState
-from poimen.kernel.fold import trunk
+from poimen.kernel.views import trunk
 from poimen.log.writer import Door
 from tests.cases.holding import stopped_well
 from tests.engine.playing import Play, Watched

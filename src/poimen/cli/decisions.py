@@ -18,7 +18,7 @@ from poimen.cli.frame.session import part_of
 from poimen.cli.intents import body_of, heads_from
 from poimen.engine import desk, reading
 from poimen.kernel.errors import Conflict, NotFound
-from poimen.kernel.fold import trunk
+from poimen.kernel.views import trunk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

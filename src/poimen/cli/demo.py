@@ -31,7 +31,7 @@ from poimen.cli.intents import intent_shape, records_by_intent
 from poimen.cli.main import exit_code, root
 from poimen.engine import reading
 from poimen.kernel.errors import NotFound, PoimenError, error_types
-from poimen.kernel.fold import trunk
+from poimen.kernel.views import trunk
 from poimen.log.opening import open_store
 from poimen.log.writer import Door
 

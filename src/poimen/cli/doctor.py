@@ -25,7 +25,7 @@ from poimen.engine import reading
 from poimen.engine.handle import actor
 from poimen.kernel.effect_class import EffectClass
 from poimen.kernel.errors import PoimenError, StorageFailed
-from poimen.kernel.fold import trunk
+from poimen.kernel.views import trunk
 from poimen.log.api import TERMINAL_STATES
 
 if TYPE_CHECKING:

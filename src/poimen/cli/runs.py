@@ -21,7 +21,7 @@ from poimen.engine import desk, reading
 from poimen.kernel.branch import BranchState, WaitReason, moves_by_itself
 from poimen.kernel.branch import command as moving
 from poimen.kernel.errors import Conflict
-from poimen.kernel.fold import trunk
+from poimen.kernel.views import trunk
 from poimen.log.api import TERMINAL_STATES
 
 if TYPE_CHECKING:

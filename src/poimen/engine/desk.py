@@ -18,8 +18,8 @@ from poimen.engine.reading import find_intent, read_run
 from poimen.gate.guard import ask_once
 from poimen.kernel.errors import Conflict, NotFound, PoimenError
 from poimen.kernel.events import CancelRequested, DecisionSettled, ResumeRequested, subject
-from poimen.kernel.fold import trunk
 from poimen.kernel.intent import IntentClaimed, IntentProbed, IntentResolved, Resolution
+from poimen.kernel.views import trunk
 from poimen.log import codec
 from poimen.log.api import TERMINAL_STATES, Batch, Expect
 from poimen.log.disk.files import Sides

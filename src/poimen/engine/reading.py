@@ -22,9 +22,9 @@ from poimen.kernel.errors import (
     RunWaiting,
     StepError,
 )
-from poimen.kernel.fold import apply, trunk
+from poimen.kernel.fold import apply
 from poimen.kernel.ids import IntentId
-from poimen.kernel.views import RunView
+from poimen.kernel.views import RunView, trunk
 from poimen.log import codec
 from poimen.log.api import TERMINAL_STATES
 

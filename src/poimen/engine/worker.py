@@ -24,7 +24,7 @@ from poimen.gate import points
 from poimen.gate.guard import thread_pool
 from poimen.kernel.errors import CommitUnknown, Corrupt, Fenced, NotStorable, PoimenError, StorageFailed
 from poimen.kernel.events import Waiting
-from poimen.kernel.fold import trunk
+from poimen.kernel.views import trunk
 from poimen.log import codec
 from poimen.log.api import TERMINAL_STATES, Batch
 from poimen.log.writer import Door

@@ -41,7 +41,7 @@ from poimen.kernel.events import (
     TimerFired,
 )
 from poimen.kernel.events import CancelRequested as RunCancelRequested
-from poimen.kernel.ids import TRUNK, BranchId, IntentId, RunId, StepKey
+from poimen.kernel.ids import BranchId, IntentId, RunId, StepKey
 from poimen.kernel.intent import (
     IntentClaimed,
     IntentClassified,
@@ -385,21 +385,3 @@ def _branch(
             if line.state is b.BranchState.SUCCEEDED:
                 for decision in line.decisions:
                     _settle(line, decision, "run succeeded")
-
-
-LIVE = frozenset({AttemptState.PENDING, AttemptState.RUNNING})
-
-
-def open_steps(line: BranchView) -> list[StepView]:
-    """Steps whose last attempt has not ended."""
-    return [s for s in line.steps.values() if s.last.state in LIVE]
-
-
-def trunk(view: RunView) -> BranchView:
-    """The newest branch of the run; the run's state is this branch's.
-
-    Raises:
-        InvariantViolated: before the run was admitted.
-    """
-    invariant(bool(view.branches), "the run was admitted", run=view.run)
-    return next(reversed(view.branches.values())) if view.branches else view.branches[TRUNK]

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from poimen.kernel.attempt import TERMINAL, AttemptState
 from poimen.kernel.effect_class import EffectClass, stricter_class
+from poimen.kernel.errors import invariant
+from poimen.kernel.ids import TRUNK
 from poimen.kernel.intent import (
     Classification,
     IntentPending,
@@ -360,3 +362,21 @@ class RunView:
     branches: dict[str, BranchView] = field(default_factory=dict)
     requests: dict[str, RequestView] = field(default_factory=dict)
     generations: dict[tuple[str, int, str], list[IntentView]] = field(default_factory=dict)
+
+
+LIVE = frozenset({AttemptState.PENDING, AttemptState.RUNNING})
+
+
+def open_steps(line: BranchView) -> list[StepView]:
+    """Steps whose last attempt has not ended."""
+    return [s for s in line.steps.values() if s.last.state in LIVE]
+
+
+def trunk(view: RunView) -> BranchView:
+    """The newest branch of the run; the run's state is this branch's.
+
+    Raises:
+        InvariantViolated: before the run was admitted.
+    """
+    invariant(bool(view.branches), "the run was admitted", run=view.run)
+    return next(reversed(view.branches.values())) if view.branches else view.branches[TRUNK]

@@ -36,7 +36,7 @@ from poimen.kernel.events import (
     CancelDelivered,
     TimerFired,
 )
-from poimen.kernel.fold import trunk
+from poimen.kernel.views import trunk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence

@@ -18,7 +18,7 @@ from poimen.engine.loop import BASE, never_close
 from poimen.gate.error_record import record_of
 from poimen.kernel.errors import Conflict, Fenced, PoimenError, Suspended, invariant
 from poimen.kernel.events import BranchEnded, BranchVerifying, BranchWaiting, Waiting
-from poimen.kernel.fold import open_steps
+from poimen.kernel.views import open_steps
 from poimen.recovery.scan import called_off
 
 if TYPE_CHECKING:
