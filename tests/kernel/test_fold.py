@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import pytest
 
@@ -45,16 +45,9 @@ ADMITTED = RunAdmitted(workflow="w", version="", code="", args=b"{}", args_diges
 STARTED = BranchStarted(epoch=1, worker="w", code="")
 
 
-def step(key: str = "pay#0", attempt: int = 1, kind: str = "tool") -> AttemptStarted:
+def step(key: str = "pay#0", attempt: int = 1, kind: Literal["tool", "step"] = "tool") -> AttemptStarted:
     return AttemptStarted(
-        step=key,
-        attempt=attempt,
-        seq=0,
-        kind=kind,
-        name="pay",
-        version="",
-        args=b"{}",
-        args_digest="d",  # type: ignore[arg-type]
+        step=key, attempt=attempt, seq=0, kind=kind, name="pay", version="", args=b"{}", args_digest="d"
     )
 
 

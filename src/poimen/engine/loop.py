@@ -443,5 +443,5 @@ def never_close(left: Iterable[RunTask]) -> None:
 
 
 def run_loop(owner: Owner, main: asyncio.AbstractEventLoop, name: str) -> RunLoop:
-    """The loop of one run; what it does not offer (signals, pipes) raises NotImplementedError, as asyncio's base does."""
+    """The loop of one run; what it does not offer (signals, pipes) raises NotImplementedError."""
     return RunLoop(owner, main, name)  # type: ignore[abstract]

@@ -310,11 +310,9 @@ def inbox_of(view: RunView) -> list[InboxItem]:
                     lsn=intent.last_lsn,
                 )
             )
-    for waiting in holding(view):
-        if waiting.reason == "code" or matter_of(waiting) is OperatorMatter.CRASH_LOOP:
-            found.append(
-                InboxItem(
-                    id=view.run, kind="code", run_id=view.run, summary=waiting.detail or waiting.about, lsn=view.lsn
-                )
-            )
+    found.extend(
+        InboxItem(id=view.run, kind="code", run_id=view.run, summary=waiting.detail or waiting.about, lsn=view.lsn)
+        for waiting in holding(view)
+        if waiting.reason == "code" or matter_of(waiting) is OperatorMatter.CRASH_LOOP
+    )
     return found

@@ -353,7 +353,7 @@ class Worker:
         deadline = clock.monotonic() + drain_s
         for driver in list(self.drivers.values()):
             driver.draining = True
-        while self.open_guards and clock.monotonic() < deadline:
+        while self.open_guards and clock.monotonic() < deadline:  # noqa: ASYNC110 (guards end in many places)
             await asyncio.sleep(WATCH_S / 5)
         for driver in list(self.drivers.values()):
             driver.ending.let_go()

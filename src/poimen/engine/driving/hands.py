@@ -351,7 +351,7 @@ class Hands:
                 Waiting(
                     reason="code",
                     about="workflow",
-                    detail="the workflow awaits something that no record will bring: a lock, an event, a task that is parked",
+                    detail="the workflow awaits what no record will bring: a lock, an event, a call that is parked",
                 ),
             )
         )
