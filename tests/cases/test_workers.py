@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import signal
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ import pytest
 import poimen
 from poimen.engine import worker
 from poimen.kernel.errors import StorageFailed
-from poimen.kernel.intent import IntentClassified, IntentCommitted, LateOutcome
+from poimen.kernel.intent import IntentClassified, IntentCommitted, IntentDispatched, LateOutcome
 from tests.cases import agents
 from tests.cases.agents import world
 
@@ -133,3 +134,40 @@ def test_a_run_taken_over_by_one_that_died_at_once_is_taken_again(case: Case) ->
     assert log.one(IntentClassified).epoch == 3
     assert len(log.all(IntentCommitted)) + len(log.all(LateOutcome)) == 2
     assert len(case.lines("charge")) == 2
+
+
+@pytest.mark.parametrize("drain", [0, 5])
+def test_a_runtime_that_is_closed_lets_go_in_silence_and_the_next_one_goes_on(
+    case: Case, drain: float, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With time to drain, the call ends under its lease, renewed until then; its outcome is on record."""
+    monkeypatch.setattr(worker, "LEASE_S", 0.2)
+    monkeypatch.setattr(worker, "RENEW_S", 0.02)
+    monkeypatch.setattr(worker, "DISPATCH_MARGIN_S", 0.0)
+
+    async def main() -> None:
+        meeting = world.meetings["row"] = agents.Meeting()
+        async with poimen.Runtime(str(case.db), modules=[agents], drain=drain) as runtime:
+            await runtime.start(agents.long(2), run_id="r")
+            await meeting.entered.wait()
+            assert runtime._worker is not None
+            driver = runtime._worker.drivers["r"]
+            until = driver.lease.until
+            if drain:
+                asyncio.get_running_loop().call_later(0.3, meeting.go.set)
+        assert driver.dropped and driver.done.result() == "let go"
+        assert driver.root is not None and driver.root.done()
+        assert (driver.lease.until > until + 200_000) == bool(drain)
+        head = case.log("r").head
+        assert head.worker == "" and head.epoch == 1
+        world.meetings.clear()
+        gc.collect()
+
+    here(main())
+    assert [record.message for record in caplog.records] == []
+    log = case.log("r")
+    assert log.line.state.value == "RUNNING"
+    assert log.intent("row#0").open == (not drain)
+    assert len(log.all(IntentDispatched)) == 1, "something was dispatched while the runtime was being closed"
+    assert case.says("finish", "tests.cases.agents", "r") == [{"result": 1}]
+    assert [line["about"] for line in case.lines("row")] == (["0", "1"] if drain else ["0", "0", "1"])

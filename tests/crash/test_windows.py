@@ -53,7 +53,7 @@ def at(trials: list[Trial], points: tuple[str, ...]) -> list[Trial]:
 def test_log_and_witness_agree_after_every_kill_c09(
     server: ForkServer, tmp_path: Path, effect_class: str, scale: Scale
 ) -> None:
-    kills = scale(20, 200)
+    kills = scale(20, 100)
     trials = sweep(server, tmp_path, effect_class, kills=kills)
     assert disagreements(trials) == []
     assert len(trials) == len(EVERY_POINT) * kills

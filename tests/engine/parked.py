@@ -83,7 +83,7 @@ async def shielded() -> int:
 
 @poimen.workflow
 async def stray() -> int:
-    asyncio.get_running_loop().stray = asyncio.ensure_future(_acting(1))  # type: ignore[attr-defined]
+    asyncio.get_running_loop().stray = asyncio.ensure_future(_acting(1))
     return await _acting(2)
 
 
@@ -136,7 +136,7 @@ async def hostile() -> int:
     while True:
         try:
             return await act(1)
-        except BaseException:  # noqa: BLE001, S112 (what this program is about)
+        except BaseException:  # noqa: BLE001 (what this program is about)
             continue
 
 
@@ -146,10 +146,10 @@ async def deaf() -> int:
         while True:
             try:
                 await asyncio.Event().wait()
-            except BaseException:  # noqa: BLE001, S112 (what this program is about)
+            except BaseException:  # noqa: BLE001 (what this program is about)
                 continue
 
-    asyncio.get_running_loop().deaf = asyncio.ensure_future(hears_nothing())  # type: ignore[attr-defined]
+    asyncio.get_running_loop().deaf = asyncio.ensure_future(hears_nothing())
     return await act(1)
 
 
@@ -161,7 +161,7 @@ async def spinning() -> int:
         while True:
             try:
                 await asyncio.sleep(0)
-            except BaseException:  # noqa: BLE001, S112 (as above)
+            except BaseException:  # noqa: BLE001 (as above)
                 continue
 
 
@@ -170,7 +170,7 @@ async def _hostile_body(n: int) -> int:
     while True:
         try:
             return await act(n)
-        except BaseException:  # noqa: BLE001, S112 (what this program is about)
+        except BaseException:  # noqa: BLE001 (what this program is about)
             continue
 
 
@@ -257,7 +257,7 @@ async def main(runs: int, kinds: list[str]) -> None:
             try:
                 await handle.result(waiting="raise", timeout=60)
             except poimen.RunWaiting as waiting:
-                SEEN["parked"] += waiting.reason == "operator"  # type: ignore[attr-defined]
+                SEEN["parked"] += waiting.reason == "operator"
         gc.collect()
         await asyncio.sleep(0)
 

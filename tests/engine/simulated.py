@@ -10,6 +10,7 @@ import asyncio
 import random
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from poimen import clock
@@ -164,13 +165,18 @@ class CutStore(MemoryStore):
         return cut
 
 
+@lru_cache(maxsize=4096)
+def _event(record: Record) -> Event:
+    return codec.event_of(record)
+
+
 def events_of(records: Sequence[Record]) -> list[Event]:
-    return [codec.event_of(record) for record in records]
+    return [_event(record) for record in records]
 
 
 def folded(run: str, records: Sequence[Record]) -> RunView:
     """The view, folded from nothing."""
-    view = fold(run, [(r.lsn, r.at, r.branch, codec.event_of(r), r.epoch) for r in records])
+    view = fold(run, [(r.lsn, r.at, r.branch, _event(r), r.epoch) for r in records])
     view.hash = records[-1].hash
     return view
 

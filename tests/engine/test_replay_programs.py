@@ -23,8 +23,8 @@ from poimen.kernel.events import (
     AttemptTimedOut,
     StepComputed,
 )
-from poimen.kernel.views import trunk
 from poimen.kernel.intent import IntentCommitted, Returned
+from poimen.kernel.views import trunk
 from tests.engine.playing import Play, Played, difference
 from tests.engine.simulated import events_of, folded, in_simulated_time
 

@@ -231,7 +231,7 @@ class Worker:
         while True:
             driver = self.claim(run)
             if driver is not None:
-                return await driver.done
+                return await asyncio.shield(driver.done)
             head = self.store.head(run)
             if head is None or head.state in TERMINAL_STATES or self._at_rest(head):
                 return "elsewhere"
@@ -337,7 +337,7 @@ class Worker:
                 self.error = self.error or error
                 return
             if driver is not None:
-                await driver.done
+                await asyncio.shield(driver.done)
 
     def nudge(self) -> None:
         """Look for work now."""
@@ -347,7 +347,7 @@ class Worker:
 
     async def close(self, *, drain_s: float) -> None:
         """Let calls end for a while, then let go of every run without cancelling it."""
-        running = [*self._chores, *self._driving.values()]
+        renewing, running = self._chores[:1], [*self._chores[1:], *self._driving.values()]
         for chore in running:
             chore.cancel()
         deadline = clock.monotonic() + drain_s
@@ -357,7 +357,9 @@ class Worker:
             await asyncio.sleep(WATCH_S / 5)
         for driver in list(self.drivers.values()):
             driver.ending.let_go()
-        await asyncio.gather(*running, return_exceptions=True)
+        for chore in renewing:  # until now: the calls under way are to end under their leases
+            chore.cancel()
+        await asyncio.gather(*renewing, *running, return_exceptions=True)
         await asyncio.sleep(0)
         self.threads.shutdown(wait=False, cancel_futures=True)
         self.code_threads.shutdown(wait=False, cancel_futures=True)

@@ -418,7 +418,7 @@ class Driver:
             self.ending.rest((*self.ending.differences, *self.hands.parked()))
         elif self.root_ended():
             self.ending.finish()
-        elif not (self.timers_armed() or self.loop.foreign or self.effects.running):
+        elif not (self.draining or self.timers_armed() or self.loop.foreign or self.effects.running):
             self.ending.rest(self.hands.reasons())
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:

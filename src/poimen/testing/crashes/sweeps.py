@@ -129,48 +129,15 @@ def kill_sweep(
 
     Source: design proof.md, P1.
     """
-    for point in points:
-        if point not in EVERY_POINT:
-            raise NotFound(
-                f"{point!r} is not a crash point of an effect", hint=f"one of {', '.join(EVERY_POINT)}", point=point
-            )
-    plan = [_Place(point=p, n=n, folder=Path(folder) / f"{tool}-{p}-{n:03}") for p in points for n in range(kills)]
-    for place in plan:
-        place.folder.mkdir(parents=True)
-
+    places = _places(Path(folder), tool, points, kills)
     with nullcontext(server) if server is not None else ForkServer(target) as forks:
-
-        def begin(place: _Place, *, at: str = "", ahead_s: float = 0.0) -> Fork:
-            return forks.begin(
-                target,
-                args=args(place.folder) if callable(args) else args,
-                db=place.db,
-                run_id=RUN,
-                at=at,
-                sabotage=sabotage,
-                ahead_s=ahead_s,
-                env={VARIABLE: str(place.folder / "witness")},
-                output=place.folder / "output",
-                patience_s=patience_s,
-            )
-
-        killed = _all([partial(begin, place, at=f"{place.point}:{tool}") for place in plan], width)
-        left = [(_Found.of(place.db, tool), count(place.folder)) for place in plan]
-        again = _all([partial(begin, place, ahead_s=ahead_s) for place in plan], width)
+        begin = partial(_begin, forks, target, args, sabotage=sabotage, patience_s=patience_s)
+        killed = _all([partial(begin, place, at=f"{place.point}:{tool}") for place in places], width)
+        left = [(_Found.of(place.db, tool), count(place.folder)) for place in places]
+        again = _all([partial(begin, place, ahead_s=ahead_s) for place in places], width)
     return [
-        Trial(
-            tool=tool,
-            point=place.point,
-            n=place.n,
-            folder=place.folder,
-            killed=died.was_killed,
-            left=before.left,
-            before=seen,
-            after=count(place.folder),
-            why="" if ended.how == "returned" else f"{ended.how}: {ended.why}",
-            **_Found.of(place.db, tool).told(),
-        )
-        for place, died, (before, seen), ended in zip(plan, killed, left, again, strict=True)
+        _trial(tool, place, died, before, seen=seen, after=count(place.folder), ended=ended)
+        for place, died, (before, seen), ended in zip(places, killed, left, again, strict=True)
     ]
 
 
@@ -186,6 +153,31 @@ class _Place:
     def db(self) -> Path:
         """Its database."""
         return self.folder / "poimen.db"
+
+
+def _places(folder: Path, tool: str, points: Sequence[str], kills: int) -> list[_Place]:
+    for point in points:
+        if point not in EVERY_POINT:
+            raise NotFound(
+                f"{point!r} is not a crash point of an effect", hint=f"one of {', '.join(EVERY_POINT)}", point=point
+            )
+    places = [_Place(point=p, n=n, folder=folder / f"{tool}-{p}-{n:03}") for p in points for n in range(kills)]
+    for place in places:
+        place.folder.mkdir(parents=True)
+    return places
+
+
+def _begin(forks: ForkServer, target: str, args: Args, place: _Place, **order: Any) -> Fork:
+    """Start the workflow of one trial in a fork: the first time armed, the second time later."""
+    return forks.begin(
+        target,
+        args=args(place.folder) if callable(args) else args,
+        db=place.db,
+        run_id=RUN,
+        env={VARIABLE: str(place.folder / "witness")},
+        output=place.folder / "output",
+        **order,
+    )
 
 
 def _all(begins: Sequence[Callable[[], Fork]], width: int) -> list[Ended]:
@@ -242,3 +234,18 @@ class _Found:
     def told(self) -> dict[str, Any]:
         """What goes into the row as it was found at the end."""
         return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "left"}
+
+
+def _trial(tool: str, place: _Place, died: Ended, left: _Found, *, seen: int, after: int, ended: Ended) -> Trial:
+    return Trial(
+        tool=tool,
+        point=place.point,
+        n=place.n,
+        folder=place.folder,
+        killed=died.was_killed,
+        left=left.left,
+        before=seen,
+        after=after,
+        why="" if ended.how == "returned" else f"{ended.how}: {ended.why}",
+        **_Found.of(place.db, tool).told(),
+    )
