@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import signal
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,6 +18,7 @@ from poimen.kernel.branch import BranchState
 from poimen.kernel.events import (
     AttemptCancelled,
     AttemptFailed,
+    AttemptIndeterminate,
     BranchEnded,
     BranchStarted,
     BranchWaiting,
@@ -318,20 +320,30 @@ def test_before_something_is_sent_again_it_is_not(
     assert len(log.all(IntentDispatched)) == 1 and case.lines(tool) == []
 
 
-@pytest.mark.parametrize(("workflow", "args", "tool"), [("one_charge", '["ann"]', "charge"), ("one_mail", '["b"]', "mail")])
+@pytest.mark.parametrize("commit", [0, 4, 5, 6])
+@pytest.mark.parametrize("tool", ["charge", "mail"])
 def test_killed_while_it_is_being_cancelled_it_ends_cancelled_and_nothing_is_sent(
-    case: Case, workflow: str, args: str, tool: str
+    case: Case, tool: str, commit: int
 ) -> None:
-    with case.child("asleep", "r", workflow, args, stops=[tool]) as child:
+    """Killed before it has heard of the request, or in the commit in which it answers: delivered, unknown, ended."""
+    args = {"charge": '["ann"]', "mail": '["bob"]'}[tool]
+    with case.child("asleep", "r", f"one_{tool}", args, stops=[tool], dies_at=("advance_head", commit)) as child:
         child.hear()
-        case.says("cancel", "r", "enough")
-        child.kill()
+        if commit:
+            case.says("cancel", "r", "enough")
+            child.died()
+        else:
+            child.signal(signal.SIGSTOP)
+            case.says("cancel", "r", "enough")
+            child.kill()
+    before = case.log("r")
+    assert (len(before.all(CancelDelivered)), len(before.all(AttemptIndeterminate))) == (int(commit > 4), int(commit > 5))
     assert case.says("serve", "tests.cases.agents", "r")[-1]["error"] == "RunCancelled"
     log = case.log("r")
     assert ended(log) == ("CANCELLED", 1)
     assert log.attempt(f"{tool}#0").state is AttemptState.INDETERMINATE
-    assert len(log.all(IntentClassified)) == len(log.all(IntentDispatched)) == len(case.lines(tool)) == 1
-    assert len(log.all(CancelDelivered)) == 1
+    assert len(log.all(IntentClassified)) == int(commit < 6)
+    assert len(log.all(IntentDispatched)) == len(case.lines(tool)) == len(log.all(CancelDelivered)) == 1
 
 
 # ---- limits that the code sets itself ----------------------------------------------------------------------------------

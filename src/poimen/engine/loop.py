@@ -19,14 +19,14 @@ import logging
 import sys
 import weakref
 from asyncio import events
-from collections.abc import Coroutine, Generator
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Iterable
+    from collections.abc import AsyncGenerator, Coroutine, Iterable
 
 
 from poimen._typing import override
+from poimen.engine.futures import Bridged, Numbers, RunFuture, RunTask, RunTimer
 
 T = TypeVar("T")
 _log = logging.getLogger("poimen.run")
@@ -55,114 +55,6 @@ class Owner(Protocol):
     def number(self, context: contextvars.Context | None) -> int:
         """Count the tasks and futures of the code that runs in a context (None: the present one); never repeated."""
         ...
-
-
-class RunTimer(asyncio.TimerHandle):
-    """A timer of the run. It fires when its record is handed over."""
-
-    def __init__(
-        self, when: float, callback: Callable[..., object], args: tuple[Any, ...], loop: RunLoop, context: Any
-    ) -> None:
-        self.context: contextvars.Context = context if context is not None else contextvars.copy_context()
-        super().__init__(when, callback, args, loop, self.context)
-        self.scope: Any = None
-        self.n = -1
-        self.fired = False
-        self.real: asyncio.TimerHandle | None = None
-
-    @override
-    def cancel(self) -> None:
-        if self.real is not None:
-            self.real.cancel()
-            self.real = None
-        asyncio.Handle.cancel(self)
-
-
-class RunTask(asyncio.Task[Any]):
-    """A task whose hash is its number in the code that made it, so that sets of tasks keep their order in a replay.
-
-    `made` counts the tasks of the loop, for those who walk over all of them.
-    """
-
-    _number: int
-    made: int
-
-    @override
-    def __hash__(self) -> int:
-        try:
-            return self._number
-        except AttributeError:
-            return _Numbers.next
-
-
-class _Numbers:
-    """The number of the task that is being made right now: `asyncio.Task` hashes itself before it can be told."""
-
-    next = 0
-
-
-class RunFuture(asyncio.Future[Any]):
-    """A future with such a hash too, taken when it is asked for: `asyncio.shield` gives one to the code."""
-
-    _number: int
-
-    @override
-    def __hash__(self) -> int:
-        try:
-            return self._number
-        except AttributeError:
-            self._number = number = cast("RunLoop", self.get_loop()).number(None)
-            return number
-
-
-class Bridged(Coroutine[Any, Any, T]):
-    """A coroutine whose awaits of other loops' futures are bridged, and so known."""
-
-    __slots__ = ("__qualname__", "_coroutine", "_loop", "_send", "_throw")
-
-    def __init__(self, coroutine: Coroutine[Any, Any, T], loop: RunLoop) -> None:
-        self._coroutine = coroutine
-        self._send = coroutine.send
-        self._throw = coroutine.throw
-        self._loop = loop
-        self.__qualname__ = getattr(coroutine, "__qualname__", "coroutine")
-
-    @override
-    def send(self, value: Any, /) -> Any:
-        found = self._send(value)
-        if found is not None and found.get_loop() is not self._loop:
-            return self._loop.cross(found)
-        return found
-
-    @override
-    def throw(self, *error: Any) -> Any:
-        found = self._throw(*error)
-        if found is not None and found.get_loop() is not self._loop:
-            return self._loop.cross(found)
-        return found
-
-    @override
-    def close(self) -> None:
-        self._coroutine.close()
-
-    @override
-    def __await__(self) -> Generator[Any, Any, T]:
-        return self._coroutine.__await__()
-
-    @property
-    def cr_code(self) -> Any:
-        """The code object, for tracebacks and debuggers."""
-        return getattr(self._coroutine, "cr_code", None)
-
-    @property
-    def cr_frame(self) -> Any:
-        """The frame, for tracebacks and debuggers."""
-        return getattr(self._coroutine, "cr_frame", None)
-
-    @property
-    def cr_running(self) -> bool:
-        """Whether it runs now."""
-        return bool(getattr(self._coroutine, "cr_running", False))
 
 
 class RunLoop(asyncio.AbstractEventLoop):
@@ -302,7 +194,7 @@ class RunLoop(asyncio.AbstractEventLoop):
 
     @override
     def create_task(self, coro: Any, *, name: str | None = None, context: Any = None, **_: Any) -> asyncio.Task[Any]:
-        _Numbers.next = number = self.number(context)
+        Numbers.next = number = self.number(context)
         task = RunTask(Bridged(coro, self), loop=self, name=name, context=context)
         task._number, task.made = number, self._made
         self._made += 1

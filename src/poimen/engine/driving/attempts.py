@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from poimen.declare import values
 from poimen.declare.calling import CALLER
-from poimen.engine.driving.scopes import AttemptScope, ThreadScope
+from poimen.engine.driving.scopes import AttemptScope
+from poimen.engine.threads import ThreadScope
 from poimen.gate.error_record import rebuild, record_of
 from poimen.gate.guard import GivenUp, Raised, Value, compute, open_code
 from poimen.gate.port import Closed, Dropped, Key, Known, Landed, Stopped, Unknown
@@ -98,7 +99,7 @@ class Attempts:
         else:
             context.run(CALLER.set, ThreadScope(scope))
             in_thread = context.copy()
-            thread = driver.in_thread(lambda: in_thread.run(open_code(spec), *args, **kwargs))
+            thread = driver.threads.run(lambda: in_thread.run(open_code(spec), *args, **kwargs))
             scope.work = driver.loop.create_task(self._await_thread(scope, call, thread), context=context)
             over = thread
         scope.work.add_done_callback(lambda work: self._never_ran(scope, call, work, over))

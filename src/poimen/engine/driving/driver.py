@@ -24,9 +24,11 @@ from poimen.engine.driving.ending import Ending
 from poimen.engine.driving.hands import Hands
 from poimen.engine.driving.outbox import Outbox
 from poimen.engine.driving.replay import Script
-from poimen.engine.driving.scopes import BodyScope, Scope, ThreadScope, WorkflowScope, scope_of
+from poimen.engine.driving.scopes import BodyScope, WorkflowScope, scope_of
 from poimen.engine.driving.steps import Steps
 from poimen.engine.loop import BASE, run_loop
+from poimen.engine.threads import Threads, ThreadScope
+from poimen.engine.timers import Timers
 from poimen.gate.guard import open_code
 from poimen.kernel.branch import BranchState
 from poimen.kernel.errors import NotStorable, PoimenError
@@ -34,7 +36,6 @@ from poimen.kernel.events import (
     BranchResumed,
     BranchStarted,
     CancelDelivered,
-    TimerFired,
 )
 from poimen.kernel.views import trunk
 
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 
     from poimen.declare.specs import OnUnknown, ToolSpec, WorkflowSpec
     from poimen.engine.driving.scopes import Call
-    from poimen.engine.loop import RunTimer
+    from poimen.engine.futures import RunTimer
     from poimen.engine.worker import Worker
     from poimen.gate.port import Key
     from poimen.kernel.events import Event
@@ -95,7 +96,8 @@ class Driver:
         self.dropped = False
         self.draining = False
         self.moving = 0
-        self.threads_busy = 0
+        self.threads = Threads(self)
+        self.timers = Timers(self)
         self.background: set[asyncio.Task[Any]] = set()
         self.done: asyncio.Future[str] = self.main.create_future()
         self.error: BaseException | None = None
@@ -271,7 +273,7 @@ class Driver:
         else:
             context.run(CALLER.set, ThreadScope(self.workflow))
             in_thread = context.copy()
-            thread = self.in_thread(lambda: in_thread.run(open_code(self.spec), *positional, **named))
+            thread = self.threads.run(lambda: in_thread.run(open_code(self.spec), *positional, **named))
             body = _awaited(thread)
         self.root = self.loop.create_task(body, context=context)
         self.root.add_done_callback(self._root_done)
@@ -293,37 +295,6 @@ class Driver:
             for left in self.loop.unfinished():
                 left.cancel()
 
-    # ---- bodies that are plain functions -----------------------------------------------------------------------
-
-    def in_thread(self, fn: Callable[[], Any]) -> asyncio.Future[Any]:
-        """Run a workflow or step body in a thread of its own kind; the run is not quiet while it runs."""
-        mine = self.loop.create_future()
-        self.threads_busy += 1
-        foreign = self.main.run_in_executor(self.worker.code_threads, fn)
-
-        def back(done: asyncio.Future[Any]) -> None:
-            self.threads_busy -= 1
-            error = done.exception()
-            if mine.done():
-                pass
-            elif error is not None:
-                mine.set_exception(error)
-            else:
-                mine.set_result(done.result())
-            self.loop.arm()
-
-        foreign.add_done_callback(back, context=BASE)
-        return mine
-
-    def thread_waits(self, _task: object) -> None:
-        """A body's thread has made a call and waits for it."""
-        self.threads_busy -= 1
-
-    def thread_runs(self, tell: Callable[[Any], None], what: Any) -> None:
-        """Tell a waiting thread; it runs again."""
-        self.threads_busy += 1
-        tell(what)
-
     # ---- the loop's owner --------------------------------------------------------------------------------------
 
     def time_s(self) -> float:
@@ -335,12 +306,8 @@ class Driver:
         self._now_us = max(self._now_us, at)
 
     def timer(self, timer: RunTimer) -> None:
-        """A timer of the workflow or of an attempt; armed once the record is used up."""
-        caller = timer.context.get(CALLER)
-        scope = scope_of(caller) or self.workflow
-        timer.scope, timer.n = scope, len(scope.timers)
-        scope.timers.append(timer)
-        self.when_live(lambda: self._arm(timer))
+        """A timer of the workflow or of an attempt."""
+        self.timers.set(timer)
 
     def number(self, context: contextvars.Context | None) -> int:
         """Count the tasks and futures of the workflow's or an attempt's code."""
@@ -348,23 +315,6 @@ class Driver:
         scope = scope_of(caller) or self.workflow
         scope.number += 1
         return scope.number
-
-    def _arm(self, timer: RunTimer) -> None:
-        if timer.cancelled() or timer.fired or self.dropped or ("timer", timer.n) in timer.scope.handed:
-            return
-        delay = max(0.0, timer.when() - clock.wall_us() / 1e6)
-        timer.real = self.main.call_later(delay, self._fire, timer, context=BASE)
-
-    def _fire(self, timer: RunTimer) -> None:
-        if timer.cancelled() or self.dropped:
-            return
-        timer.real = None
-        self.submit((TimerFired(step=timer.scope.step, attempt=timer.scope.attempt, n=timer.n),))
-
-    def timers_armed(self) -> bool:
-        """Whether a timer will fire by itself."""
-        scopes: list[Scope] = [self.workflow, *(s for s in self.attempts.scopes.values() if not s.dropped)]
-        return any(t.real is not None for s in scopes for t in s.timers)
 
     def when_live(self, act: Callable[[], None]) -> None:
         """Do it now, or once everything recorded has been claimed."""
@@ -375,7 +325,7 @@ class Driver:
 
     def hand_over(self) -> bool:
         """Hand over the next result; called when nothing in the run is ready."""
-        if self.dropped or self.threads_busy or self.done.done():
+        if self.dropped or self.threads.busy or self.done.done():
             return False
         if self.ending.settling:
             self.ending.go_on()
@@ -418,7 +368,7 @@ class Driver:
             self.ending.rest((*self.ending.differences, *self.hands.parked()))
         elif self.root_ended():
             self.ending.finish()
-        elif not (self.draining or self.timers_armed() or self.loop.foreign or self.effects.running):
+        elif not (self.draining or self.timers.armed() or self.loop.foreign or self.effects.running):
             self.ending.rest(self.hands.reasons())
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:

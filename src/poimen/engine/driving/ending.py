@@ -112,7 +112,7 @@ class Ending:
         if not self._left():
             self.settling = True
             driver.spawn(self._finish(root))
-        elif not driver.timers_armed() and not driver.loop.foreign:
+        elif not driver.timers.armed() and not driver.loop.foreign:
             self._close_left()
 
     def _left(self) -> list[str]:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from poimen.engine.driving.driver import Driver
     from poimen.engine.driving.scopes import AttemptScope, Call, Scope
-    from poimen.engine.loop import RunTimer
+    from poimen.engine.futures import RunTimer
     from poimen.gate.error_record import Kind
     from poimen.kernel.events import Event
     from poimen.kernel.intent import ErrorRecord, Outcome, Payload

@@ -10,12 +10,11 @@ Source: design protocol.md, sections 3 and 5; api.md, "Calling" and "Inside a ru
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import hashlib
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 from poimen._typing import override
-from poimen.declare.calling import CALLER, Current
+from poimen.declare.calling import Current
 from poimen.engine.driving.replay import described
 from poimen.kernel.errors import DuplicateKey, NotSent, Suspended, UnguardedEffect, WouldBlock
 from poimen.kernel.ids import StepKey, explicit_key, step_key
@@ -25,7 +24,8 @@ if TYPE_CHECKING:
 
     from poimen.declare.specs import Options, ToolSpec
     from poimen.engine.driving.driver import Driver
-    from poimen.engine.loop import RunLoop, RunTimer
+    from poimen.engine.futures import RunTimer
+    from poimen.engine.loop import RunLoop
     from poimen.kernel.views import IntentView, Place
 
 T = TypeVar("T")
@@ -99,6 +99,11 @@ class Scope:
         self.dropped = False
         self._refusals = 0
         self._unheard = 0
+
+    @property
+    def scope(self) -> Scope:
+        """Itself: whoever stands for a scope in a thread names it in the same way."""
+        return self
 
     def current(self) -> Current:
         """Where the code that asks is running."""
@@ -261,78 +266,6 @@ class AttemptScope(Scope):
         return future
 
 
-class ThreadScope:
-    """What stands behind a body that is a plain function, in its own thread: it posts to the run's loop and waits."""
-
-    def __init__(self, scope: Scope) -> None:
-        self.scope = scope
-
-    def call(self, spec: ToolSpec, packed: bytes, options: Options) -> Coroutine[Any, Any, Any]:  # noqa: ARG002
-        """Refuse: a plain function does not await."""
-        return self._refused(spec)
-
-    @staticmethod
-    async def _refused(spec: ToolSpec) -> Any:
-        raise WouldBlock(
-            f"{spec.name}.aio(...) was awaited on a loop that is not the run's",
-            where=spec.where,
-            why="a synchronous workflow or step has no loop of its own",
-            hint=f"call {spec.name}.sync(...), or make the workflow a coroutine",
-        )
-
-    def call_sync(self, spec: ToolSpec, packed: bytes, options: Options) -> Any:
-        """Call, and wait in this thread."""
-        _refuse_loop(spec)
-        scope = self.scope
-        return self._posted(lambda: scope.call(spec, packed, options))  # type: ignore[attr-defined]
-
-    def decide(self, decision_id: str, value: Any) -> Any:
-        """Record a decision."""
-        return self._asked(lambda: self.scope.decide(decision_id, value))
-
-    def settle(self, decision_id: str) -> None:
-        """Record that a decision was carried out."""
-        self._asked(lambda: self.scope.settle(decision_id))
-
-    def request_id(self) -> str:
-        """Only an effect has one."""
-        return self.scope.request_id()
-
-    def current(self) -> Current:
-        """Where the code that asks is running."""
-        return self.scope.current()
-
-    def _asked(self, ask: Callable[[], T]) -> T:
-        box: concurrent.futures.Future[T] = concurrent.futures.Future()
-
-        def answer() -> None:
-            try:
-                box.set_result(ask())
-            except BaseException as error:  # noqa: BLE001 (handed to the thread that asked)
-                box.set_exception(error)
-
-        self.scope.driver.loop.call_soon_threadsafe(answer)
-        return box.result()
-
-    def _posted(self, begin: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-        driver = self.scope.driver
-        box: concurrent.futures.Future[Any] = concurrent.futures.Future()
-
-        async def go() -> None:
-            try:
-                result = await begin()
-            except BaseException as error:  # noqa: BLE001 (handed to the thread that asked)
-                driver.thread_runs(box.set_exception, error)
-            else:
-                driver.thread_runs(box.set_result, result)
-
-        def start() -> None:
-            driver.thread_waits(driver.loop.create_task(go()))
-
-        driver.loop.call_soon_threadsafe(start)
-        return box.result()
-
-
 class BodyScope:
     """What stands behind a tool's body, its probe or its undo: it may know its request id, and make no effect."""
 
@@ -381,24 +314,5 @@ def _salt(name: str) -> int:
 
 def scope_of(caller: object) -> Scope | None:
     """The scope of the code that this caller stands behind."""
-    if isinstance(caller, ThreadScope):
-        return caller.scope
-    return caller if isinstance(caller, Scope) else None
-
-
-def _refuse_loop(spec: ToolSpec) -> None:
-    if asyncio._get_running_loop() is not None:  # noqa: SLF001 (get_running_loop would raise)
-        raise WouldBlock(
-            f"{spec.name}(...) would block the event loop that runs in this thread",
-            where=spec.where,
-            hint=f"await {spec.name}.aio(...)",
-        )
-
-
-def in_scope(caller: Any, fn: Callable[..., T], *args: Any) -> T:
-    """Call `fn` with `caller` behind the poimen calls that it makes."""
-    token = CALLER.set(caller)
-    try:
-        return fn(*args)
-    finally:
-        CALLER.reset(token)
+    found = getattr(caller, "scope", None)
+    return found if isinstance(found, Scope) else None

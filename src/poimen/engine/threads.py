@@ -1,0 +1,145 @@
+"""Bodies that are plain functions: workflows and steps in threads of their own.
+
+Such a body posts its calls to the run's loop and waits. While its thread runs, the run is not quiet and nothing is
+handed over, so a replay meets it where live did. This module must never let two threads of one body run; it keeps
+the invariant that a thread either runs or waits for exactly one call.
+
+Source: design protocol.md, section 5; api.md, "Calling" (both colours).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from poimen.engine.loop import BASE
+from poimen.kernel.errors import WouldBlock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from poimen.declare.calling import Current
+    from poimen.declare.specs import Options, ToolSpec
+    from poimen.engine.driving.driver import Driver
+    from poimen.engine.driving.scopes import Scope
+
+T = TypeVar("T")
+
+
+class Threads:
+    """The threads of one run. `busy` counts those that run."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self.busy = 0
+
+    def run(self, fn: Callable[[], Any]) -> asyncio.Future[Any]:
+        """Run a workflow or step body in a thread of its own kind; the run is not quiet while it runs."""
+        mine = self._driver.loop.create_future()
+        self.busy += 1
+        foreign = self._driver.main.run_in_executor(self._driver.worker.code_threads, fn)
+
+        def back(done: asyncio.Future[Any]) -> None:
+            self.busy -= 1
+            error = done.exception()
+            if mine.done():
+                pass
+            elif error is not None:
+                mine.set_exception(error)
+            else:
+                mine.set_result(done.result())
+            self._driver.loop.arm()
+
+        foreign.add_done_callback(back, context=BASE)
+        return mine
+
+    def waits(self, _task: object) -> None:
+        """A body's thread has made a call and waits for it."""
+        self.busy -= 1
+
+    def runs(self, tell: Callable[[Any], None], what: Any) -> None:
+        """Tell a waiting thread; it runs again."""
+        self.busy += 1
+        tell(what)
+
+
+class ThreadScope:
+    """What stands behind a body that is a plain function, in its own thread: it posts to the run's loop and waits."""
+
+    def __init__(self, scope: Scope) -> None:
+        self.scope = scope
+
+    def call(self, spec: ToolSpec, packed: bytes, options: Options) -> Coroutine[Any, Any, Any]:  # noqa: ARG002
+        """Refuse: a plain function does not await."""
+        return self._refused(spec)
+
+    @staticmethod
+    async def _refused(spec: ToolSpec) -> Any:
+        raise WouldBlock(
+            f"{spec.name}.aio(...) was awaited on a loop that is not the run's",
+            where=spec.where,
+            why="a synchronous workflow or step has no loop of its own",
+            hint=f"call {spec.name}.sync(...), or make the workflow a coroutine",
+        )
+
+    def call_sync(self, spec: ToolSpec, packed: bytes, options: Options) -> Any:
+        """Call, and wait in this thread."""
+        _refuse_loop(spec)
+        scope = self.scope
+        return self._posted(lambda: scope.call(spec, packed, options))  # type: ignore[attr-defined]
+
+    def decide(self, decision_id: str, value: Any) -> Any:
+        """Record a decision."""
+        return self._asked(lambda: self.scope.decide(decision_id, value))
+
+    def settle(self, decision_id: str) -> None:
+        """Record that a decision was carried out."""
+        self._asked(lambda: self.scope.settle(decision_id))
+
+    def request_id(self) -> str:
+        """Only an effect has one."""
+        return self.scope.request_id()
+
+    def current(self) -> Current:
+        """Where the code that asks is running."""
+        return self.scope.current()
+
+    def _asked(self, ask: Callable[[], T]) -> T:
+        box: concurrent.futures.Future[T] = concurrent.futures.Future()
+
+        def answer() -> None:
+            try:
+                box.set_result(ask())
+            except BaseException as error:  # noqa: BLE001 (handed to the thread that asked)
+                box.set_exception(error)
+
+        self.scope.driver.loop.call_soon_threadsafe(answer)
+        return box.result()
+
+    def _posted(self, begin: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        driver = self.scope.driver
+        box: concurrent.futures.Future[Any] = concurrent.futures.Future()
+
+        async def go() -> None:
+            try:
+                result = await begin()
+            except BaseException as error:  # noqa: BLE001 (handed to the thread that asked)
+                driver.threads.runs(box.set_exception, error)
+            else:
+                driver.threads.runs(box.set_result, result)
+
+        def start() -> None:
+            driver.threads.waits(driver.loop.create_task(go()))
+
+        driver.loop.call_soon_threadsafe(start)
+        return box.result()
+
+
+def _refuse_loop(spec: ToolSpec) -> None:
+    if asyncio._get_running_loop() is not None:  # noqa: SLF001 (get_running_loop would raise)
+        raise WouldBlock(
+            f"{spec.name}(...) would block the event loop that runs in this thread",
+            where=spec.where,
+            hint=f"await {spec.name}.aio(...)",
+        )
