@@ -44,6 +44,8 @@ PARTS: Final[dict[str, int]] = {
     "rng": 3,
     "set_state": 3,
     "sleep": 3,
+    "step(queue_timeout=)": 3,
+    "step(timeout=)": 3,
     "start(budget=)": 3,
     "start(priority=)": 3,
     "start(queue=)": 3,

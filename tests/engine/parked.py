@@ -17,6 +17,7 @@ import poimen
 from poimen import effects
 
 SEEN: Counter[str] = Counter()
+HELD: list[asyncio.Future[Any]] = []
 
 
 @poimen.tool(effect=effects.AT_MOST_ONCE)
@@ -83,7 +84,7 @@ async def shielded() -> int:
 
 @poimen.workflow
 async def stray() -> int:
-    asyncio.get_running_loop().stray = asyncio.ensure_future(_acting(1))
+    HELD.append(asyncio.ensure_future(_acting(1)))
     return await _acting(2)
 
 
@@ -149,7 +150,7 @@ async def deaf() -> int:
             except BaseException:  # noqa: BLE001 (what this program is about)
                 continue
 
-    asyncio.get_running_loop().deaf = asyncio.ensure_future(hears_nothing())
+    HELD.append(asyncio.ensure_future(hears_nothing()))
     return await act(1)
 
 
@@ -203,7 +204,7 @@ async def in_step() -> int:
 async def _grouped_body(n: int) -> int:
     async with asyncio.TaskGroup() as group:
         group.create_task(_acting(n))
-        group.create_task(asyncio.Event().wait())  # type: ignore[arg-type]
+        group.create_task(asyncio.Event().wait())
         return await _acting(n + 1)
 
 

@@ -147,7 +147,7 @@ def test_three_crashes_in_a_row(chunk: int, scale: Scale) -> None:
             played, at = await crashed(play, played, at)
         await replayed(play, played)
 
-    for seed in range(10_000 + chunk, 10_000 + scale(150, 3_000), CHUNKS):
+    for seed in range(10_000 + chunk, 10_000 + scale(100, 3_000), CHUNKS):
         in_simulated_time(seed, partial(one, seed))
 
 
@@ -164,7 +164,7 @@ def test_outsiders_change_nothing_that_was_seen(chunk: int, scale: Scale) -> Non
         await replayed(play, again)
         meddled.extend(play.meddled)
 
-    for seed in range(20_000 + chunk, 20_000 + scale(150, 3_000), CHUNKS):
+    for seed in range(20_000 + chunk, 20_000 + scale(100, 3_000), CHUNKS):
         in_simulated_time(seed, partial(one, seed))
     assert len(set(meddled)) > 1
 
@@ -255,7 +255,7 @@ def test_programs_that_once_went_wrong(name: str, scale: Scale) -> None:
         again, _ = await crashed(play, again, at)
         await replayed(play, again)
 
-    for seed in range(scale(25, 500)):
+    for seed in range(scale(15, 500)):
         in_simulated_time((name, seed), partial(one, seed))
 
 

@@ -50,6 +50,9 @@ SPEC: Final = "__poimen_spec__"
 OPTIONS: Final = "__poimen_options__"
 """The attribute of a declared tool, model or step that holds the options of this name."""
 
+STEP_TIMEOUT_S: Final = 60.0
+"""Of one attempt, where nothing else is declared."""
+
 _LONGEST_SUMMARY: Final = 500
 _LONGEST_VALUE: Final = 80
 _BRIEF: Final = frozenset({str, int, bool, float, type(None)})
@@ -142,7 +145,7 @@ class ToolSpec(Spec):
     probe: Token | None = None
     summary: Summary = ""
     stake: Summary = ""
-    timeout_s: float = 60.0
+    timeout_s: float = STEP_TIMEOUT_S
     grace_s: float = 5.0
     attempts: int = 1
     backoff_s: float = 1.0

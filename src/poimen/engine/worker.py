@@ -333,7 +333,7 @@ class Worker:
                 _log.error("run %s cannot be read, and is left alone: %s", run, error)
                 self._strange[run] = self.code
                 return
-            except PoimenError as error:
+            except Exception as error:  # noqa: BLE001 (told to whoever waits for a run here, and nobody waits in vain)
                 self.error = self.error or error
                 return
             if driver is not None:
