@@ -289,22 +289,3 @@ def test_only_a_cancellation_is_cancelled() -> None:
     assert not outcome.is_cancelled(TimeoutError())
     assert not outcome.is_cancelled(KeyboardInterrupt())
     assert not outcome.is_cancelled(ExceptionGroup("g", [ValueError()]))
-
-
-def test_rejected_and_not_sent_speak_for_one_send() -> None:
-    error = of(ValueError()).error
-    no, every = kept.RejectedOutcome(error=error), kept.RejectedOutcome(error=error, all_sends=True)
-    unsent, failed, value = kept.NotSentOutcome(error=error), kept.FailedRead(error=error), kept.Returned(value=b"1")
-    unknown, answered = SimpleNamespace(outcome=None), SimpleNamespace(outcome=no)
-
-    def left_open(ended: kept.Outcome, *sends: SimpleNamespace) -> bool:
-        intent: Any = SimpleNamespace(sends=list(sends))
-        return outcome.leaves_open(ended, intent)
-
-    for ended in (no, unsent):
-        assert left_open(ended, unknown, unknown)
-        assert left_open(ended, answered, unknown, unknown)
-        assert not left_open(ended, unknown)  # the send that it answers
-        assert not left_open(ended, answered, unknown)
-    for closing in (every, failed, value):
-        assert not left_open(closing, unknown, unknown)
