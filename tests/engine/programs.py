@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 Node = tuple[Any, ...]
+pause = asyncio.sleep
+"""In a run or in simulated time: nothing waits for real."""
 
 # ---- the world -------------------------------------------------------------------------------------------------------
 
@@ -74,7 +76,7 @@ async def _answer(name: str, arg: int, *, sends: bool) -> int:
     for _ in range(cell.chance.randrange(6)):
         await asyncio.sleep(0)
     if cell.chance.randrange(4) == 0:
-        await asyncio.sleep(cell.chance.random() * 0.003)
+        await pause(cell.chance.random() * 0.003)
     if not cell.fails or fate >= 24:
         return fate * 7919 % 1000
     if cell.fails == "always":  # whatever the world has seen before
@@ -271,7 +273,7 @@ async def _sleep0(node: Node, state: State, see: Any) -> int:
 
 
 async def _sleep(node: Node, state: State, see: Any) -> int:
-    await asyncio.sleep(node[1])
+    await pause(node[1])
     see("slept")
     return 0
 
@@ -429,6 +431,7 @@ async def _decide(node: Node, state: State, see: Any) -> int:
     value = poimen.decide(node[1], state.h % 1000)
     see("decided", value)
     if node[2] == 0:
+        poimen.settle(node[1])
         poimen.settle(node[1])
     if node[2] == 1:
         poimen.decide(node[1], value)

@@ -164,6 +164,19 @@ def test_the_last_call_removed_is_found_too() -> None:
     in_simulated_time(0, partial(one, False))
 
 
+def test_an_effect_that_was_only_claimed_is_missed() -> None:
+    """Its Pending is the last record: nothing was sent, but the code must come to it."""
+
+    async def one() -> None:
+        play = Play(5, _nodes([("put", 1), ("put", 2), ("put", 3), ("look", 4)], inside=True), fails="")
+        played = await play.go(play.begin())
+        last = [i for i, r in enumerate(played.records, 1) if r.kind.startswith("intent.pending")][-1]
+        detail = await _found(play, played, last, _change("removed", 3))
+        assert "look as effect 3 of unit#0" in detail
+
+    in_simulated_time(0, one)
+
+
 def test_code_that_only_goes_further_is_no_difference() -> None:
     """The control: what comes after the record is live, and executed."""
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from poimen.engine import loop
 from poimen.kernel import attempt as a
 from poimen.kernel.effect_class import EffectClass
 from poimen.kernel.events import (
@@ -257,6 +258,24 @@ def test_programs_that_once_went_wrong(name: str, scale: Scale) -> None:
 
     for seed in range(scale(15, 500)):
         in_simulated_time((name, seed), partial(one, seed))
+
+
+@pytest.mark.parametrize("turns", [1, 3, 10])
+def test_turns_of_the_main_loop_change_nothing(turns: int, monkeypatch: pytest.MonkeyPatch, scale: Scale) -> None:
+    """A run that has much to do lets the main loop have a turn in between, wherever that falls."""
+
+    async def one(seed: int) -> None:
+        play = Play(seed)
+        with monkeypatch.context() as patched:
+            patched.setattr(loop, "SPIN", turns)
+            first = await lived(play)
+        await replayed(play, first)
+        with monkeypatch.context() as patched:
+            patched.setattr(loop, "SPIN", turns)
+            await replayed(play, first)
+
+    for seed in range(scale(20, 500)):
+        in_simulated_time(seed, partial(one, seed))
 
 
 def test_the_witness_sees_what_is_made_again() -> None:

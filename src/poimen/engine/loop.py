@@ -94,7 +94,7 @@ class RunLoop(asyncio.AbstractEventLoop):
         if self._draining:
             return
         self._draining = True
-        ready, hand_over, left = self._ready, self._owner.hand_over, SPIN
+        ready, hand_over, left, moved = self._ready, self._owner.hand_over, SPIN, False
         outer = events._get_running_loop()
         hooks = sys.get_asyncgen_hooks()
         events._set_running_loop(self)
@@ -110,14 +110,16 @@ class RunLoop(asyncio.AbstractEventLoop):
                         break
                 if not left or not hand_over():
                     break
+                moved = True
         finally:
             sys.set_asyncgen_hooks(*hooks)
             events._set_running_loop(outer)
             self._draining = False
         if ready and self.silent and not left:
             ready.clear()  # code that was let go of and goes on nevertheless
-        elif ready:
-            self._warn_spinning()
+        elif ready or not left:
+            if not moved:
+                self._warn_spinning()
             self.arm()
 
     def _warn_spinning(self) -> None:

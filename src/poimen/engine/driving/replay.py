@@ -1,7 +1,7 @@
 """The record of a branch as a script: which calls it has, in which order results are handed over.
 
 Recorded calls must be claimed in recorded order, and none after a call that is not in the record.
-This module must never know about loops or tasks; it keeps the invariant that nothing is replayed as
+This module must never know about loops or what runs on them; it keeps the invariant that nothing is replayed as
 another call's result.
 
 Source: design protocol.md, section 5 ("Replay").
