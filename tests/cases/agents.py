@@ -102,7 +102,7 @@ def time_passes(runtime: poimen.Runtime, run_id: str) -> None:
     assert due, "nothing waits for a time"
     for timer in due:
         timer.real.cancel()  # type: ignore[union-attr]
-        driver._fire(timer)
+        driver.timers._fire(timer)
 
 
 world = World()

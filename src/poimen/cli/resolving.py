@@ -36,9 +36,9 @@ _OPTIONS: Final[dict[To, str]] = {"landed": "landed", "not_landed": "not-landed"
 
 @command(None, "resolve")
 @click.argument("intent")
-@click.option("--landed", "to", flag_value="landed", help="it happened")
-@click.option("--not-landed", "to", flag_value="not_landed", help="it did not happen: it is sent anew")
-@click.option("--abandon", "to", flag_value="abandoned", help="nobody will know: the step fails")
+@click.option("--landed", is_flag=True, help="it happened")
+@click.option("--not-landed", is_flag=True, help="it did not happen: it is sent anew")
+@click.option("--abandon", is_flag=True, help="nobody will know: the step fails")
 @click.option("--value", help="with --landed: what the call would have returned, as JSON or @FILE")
 @click.option("--module", help="with --value: check it against the tool's result type")
 @click.option("--evidence", default="", help="what was seen, and where")
@@ -49,7 +49,9 @@ def resolve(
     session: Session,
     *,
     intent: str,
-    to: To | None,
+    landed: bool,
+    not_landed: bool,
+    abandon: bool,
     value: str | None,
     module: str | None,
     evidence: str,
@@ -59,8 +61,11 @@ def resolve(
     why: str | None,
 ) -> None:
     """Close one effect that may have happened: say what you have found out."""
-    if to is None:
-        raise click.UsageError("say what you have found out: --landed, --not-landed or --abandon")
+    said: dict[To, bool] = {"landed": landed, "not_landed": not_landed, "abandoned": abandon}
+    chosen = [name for name, given in said.items() if given]
+    if len(chosen) != 1:
+        raise click.UsageError("say one thing that you have found out: --landed, --not-landed or --abandon")
+    to = chosen[0]
     if value is not None and to != "landed":
         raise click.UsageError("--value belongs to --landed: what did not land has returned nothing")
     body = _value(value) if value is not None else None

@@ -275,7 +275,10 @@ def described(text: Summary, spec: ToolSpec, args: tuple[Any, ...], kwargs: Mapp
         kwargs: by keyword, likewise.
     """
     if not text:
-        return _written(spec, args, kwargs)
+        try:
+            return _flat(_written(spec, args, kwargs))
+        except Exception:  # noqa: BLE001 (the repr of a value, which may raise anything)
+            return f"{spec.name}(...)"
     given = spec.parameters.signature.bind(*args, **kwargs)
     given.apply_defaults()
     found = ""
@@ -283,7 +286,12 @@ def described(text: Summary, spec: ToolSpec, args: tuple[Any, ...], kwargs: Mapp
         found = str(text(*args, **kwargs)) if callable(text) else string.Formatter().vformat(text, (), given.arguments)
     except Exception:  # noqa: BLE001 (an author's text; see above)
         found = ""
-    return (found or called(spec.name, given))[:_LONGEST_SUMMARY]
+    return _flat(found or called(spec.name, given))[:_LONGEST_SUMMARY]
+
+
+def _flat(text: str) -> str:
+    """One line that can be stored: a text of an agent forges no second line of evidence."""
+    return " ".join(text.split()).encode("utf-8", "replace").decode()
 
 
 def _written(spec: ToolSpec, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:

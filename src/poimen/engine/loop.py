@@ -30,8 +30,12 @@ from poimen.engine.futures import Bridged, Numbers, RunFuture, RunTask, RunTimer
 
 T = TypeVar("T")
 _log = logging.getLogger("poimen.run")
-BASE: Final = contextvars.Context()
-"""An empty context, for callbacks of the main loop that belong to no run."""
+
+
+def empty() -> contextvars.Context:
+    """A context of its own, for a callback that belongs to no run: one that is entered cannot be entered again."""
+    return contextvars.Context()
+
 
 SPIN: Final = 20_000
 """Handles that one drain runs before it lets the main loop have a turn."""
@@ -86,7 +90,7 @@ class RunLoop(asyncio.AbstractEventLoop):
         """See to it that the main loop drains this one soon."""
         if not self._armed and not self._draining:
             self._armed = True
-            self._main.call_soon(self.drain, context=BASE)
+            self._main.call_soon(self.drain, context=empty())
 
     def drain(self) -> None:
         """Run all that is ready, hand over one result, again, until nothing moves."""
@@ -241,12 +245,12 @@ class RunLoop(asyncio.AbstractEventLoop):
                 mine.set_result(done.result())
             self.arm()
 
-        foreign.add_done_callback(back, context=BASE)
-        mine.add_done_callback(lambda f: foreign.cancel() if f.cancelled() else None, context=BASE)
+        foreign.add_done_callback(back, context=empty())
+        mine.add_done_callback(lambda f: foreign.cancel() if f.cancelled() else None, context=empty())
         return mine
 
     async def _on_main(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        return cast("T", await self.bridge(self._main.create_task(coroutine, context=BASE.copy())))
+        return cast("T", await self.bridge(self._main.create_task(coroutine, context=empty())))
 
     @override
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from poimen.engine.loop import BASE
-from poimen.kernel.errors import WouldBlock
+from poimen.engine.loop import empty
+from poimen.kernel.errors import UnguardedEffect, WouldBlock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -34,24 +35,24 @@ class Threads:
         self._driver = driver
         self.busy = 0
 
-    def run(self, fn: Callable[[], Any]) -> asyncio.Future[Any]:
-        """Run a workflow or step body in a thread of its own kind; the run is not quiet while it runs."""
+    def run(self, scope: ThreadScope, fn: Callable[[], Any]) -> asyncio.Future[Any]:
+        """Run a workflow or step body in a thread of its own kind; the run is not quiet while it runs.
+
+        Arguments:
+            scope: what stands behind the body; its calls come from this thread alone.
+            fn: the body.
+        """
         mine = self._driver.loop.create_future()
         self.busy += 1
-        foreign = self._driver.main.run_in_executor(self._driver.worker.code_threads, fn)
+        foreign = self._driver.main.run_in_executor(self._driver.worker.code_threads, _whole, scope, fn)
 
-        def back(done: asyncio.Future[Any]) -> None:
+        def back(done: asyncio.Future[_End]) -> None:
             self.busy -= 1
-            error = done.exception()
-            if mine.done():
-                pass
-            elif error is not None:
-                mine.set_exception(error)
-            else:
-                mine.set_result(done.result())
+            if not mine.done():
+                done.result().give(mine)
             self._driver.loop.arm()
 
-        foreign.add_done_callback(back, context=BASE)
+        foreign.add_done_callback(back, context=empty())
         return mine
 
     def waits(self, _task: object) -> None:
@@ -64,11 +65,39 @@ class Threads:
         tell(what)
 
 
+class _End:
+    """How a body ended, as a value: some exceptions cannot travel through a future as they are."""
+
+    def __init__(self, value: Any = None, error: BaseException | None = None) -> None:
+        self._value = value
+        self._error = error
+
+    def give(self, future: asyncio.Future[Any]) -> None:
+        """End a future in the same way."""
+        if self._error is None:
+            future.set_result(self._value)
+        elif isinstance(self._error, StopIteration):
+            told = RuntimeError("the body raised StopIteration")  # as a generator turns it (PEP 479)
+            told.__cause__ = self._error
+            future.set_exception(told)
+        else:
+            future.set_exception(self._error)
+
+
+def _whole(scope: ThreadScope, fn: Callable[[], Any]) -> _End:
+    scope.thread = threading.get_ident()
+    try:
+        return _End(fn())
+    except BaseException as error:  # noqa: BLE001 (given to whoever waits for the body)
+        return _End(error=error)
+
+
 class ThreadScope:
     """What stands behind a body that is a plain function, in its own thread: it posts to the run's loop and waits."""
 
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
+        self.thread = 0
 
     def call(self, spec: ToolSpec, packed: bytes, options: Options) -> Coroutine[Any, Any, Any]:  # noqa: ARG002
         """Refuse: a plain function does not await."""
@@ -86,6 +115,7 @@ class ThreadScope:
     def call_sync(self, spec: ToolSpec, packed: bytes, options: Options) -> Any:
         """Call, and wait in this thread."""
         _refuse_loop(spec)
+        self._refuse_stranger(f"{spec.kind} {spec.name!r}", spec.where)
         scope = self.scope
         return self._posted(lambda: scope.call(spec, packed, options))  # type: ignore[attr-defined]
 
@@ -105,7 +135,18 @@ class ThreadScope:
         """Where the code that asks is running."""
         return self.scope.current()
 
+    def _refuse_stranger(self, what: str, where: str) -> None:
+        """A second thread would make calls in an order that no replay can repeat."""
+        if threading.get_ident() != self.thread:
+            raise UnguardedEffect(
+                f"{what} was called in a thread that the workflow or step started itself",
+                where=where,
+                why="calls of several threads have no order that a replay could repeat; nothing was done",
+                hint="call it in the body's own thread, or make the workflow a coroutine and use asyncio.gather",
+            )
+
     def _asked(self, ask: Callable[[], T]) -> T:
+        self._refuse_stranger("a decision", "")
         box: concurrent.futures.Future[T] = concurrent.futures.Future()
 
         def answer() -> None:

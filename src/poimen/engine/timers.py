@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from poimen import clock
 from poimen.declare.calling import CALLER
 from poimen.engine.driving.scopes import scope_of
-from poimen.engine.loop import BASE
+from poimen.engine.loop import empty
 from poimen.kernel.events import TimerFired
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Timers:
         if timer.cancelled() or timer.fired or self._driver.dropped or ("timer", timer.n) in timer.scope.handed:
             return
         delay = max(0.0, timer.when() - clock.wall_us() / 1e6)
-        timer.real = self._driver.main.call_later(delay, self._fire, timer, context=BASE)
+        timer.real = self._driver.main.call_later(delay, self._fire, timer, context=empty())
 
     def _fire(self, timer: RunTimer) -> None:
         if timer.cancelled() or self._driver.dropped:

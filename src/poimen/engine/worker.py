@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from poimen import clock
 from poimen.engine.desk import driven
 from poimen.engine.driving.driver import Driver
-from poimen.engine.loop import BASE
+from poimen.engine.loop import empty
 from poimen.engine.reading import read_run
 from poimen.gate import points
 from poimen.gate.guard import thread_pool
@@ -81,7 +81,7 @@ class LoopDoor:
             self._door.flush()
         else:
             self._armed = True
-            self._loop.call_soon(self._turn, context=BASE)
+            self._loop.call_soon(self._turn, context=empty())
 
     def flush_now(self) -> None:
         """Commit what waits, in place."""

@@ -88,6 +88,20 @@ def _entered(fn: Callable[..., Any], name: str) -> Callable[..., Any]:
     return coroutine if asyncio.iscoroutinefunction(fn) else plain
 
 
+class _Ended:
+    """An exception that a task or a future cannot carry: asyncio would end the process, or refuse it."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+
+async def _contained(body: Coroutine[Any, Any, Any]) -> Any:
+    try:
+        return await body
+    except (SystemExit, KeyboardInterrupt) as error:
+        return _Ended(error)
+
+
 class OpenCall:
     """One run of a body, from its first line to its end.
 
@@ -129,7 +143,7 @@ class OpenCall:
         self._future: asyncio.Future[Any]
         if is_async:
             coroutine: Coroutine[Any, Any, Any] = context.run(fn, *args, **kwargs)
-            self._future = loop.create_task(coroutine, context=context)
+            self._future = loop.create_task(_contained(coroutine), context=context)
         else:
             self._future = loop.run_in_executor(threads, self._in_thread, lambda: context.run(fn, *args, **kwargs))
         self._future.add_done_callback(self._ended)
@@ -137,7 +151,10 @@ class OpenCall:
     def _in_thread(self, call: Callable[[], Any]) -> Any:
         if self._why:
             raise _never_begun(self._why)
-        return call()
+        try:
+            return call()
+        except (StopIteration, SystemExit, KeyboardInterrupt) as error:
+            return _Ended(error)
 
     async def end(self, *, timeout_s: float, grace_s: float) -> Ended:
         """Wait for the body to end.
@@ -179,6 +196,8 @@ class OpenCall:
             ended = Raised(_never_begun(self._why) if self._never else asyncio.CancelledError(), self._why)
         else:
             error = future.exception()
+            if error is None and isinstance(found := future.result(), _Ended):
+                error = found.error
             ended = Value(future.result()) if error is None else Raised(error, self._why)
         if self._done.done():
             self._late(ended)

@@ -21,6 +21,7 @@ from poimen import effects
 from poimen.declare.specs import ToolSpec
 from poimen.gate import _call, outcome, points
 from poimen.gate._call import Ended, GivenUp, Raised, Value
+from poimen.gate.error_record import message_of
 from poimen.gate.ladder import climb, read_answer
 from poimen.gate.port import Closed, Dropped, Key, Known, Port, Refused, Stopped
 from poimen.kernel.effect_class import EffectClass
@@ -170,7 +171,7 @@ class Guard:
             return _Maybe(ended.told_to_stop)
         self.error = ended.error
         judged = outcome.judged(ended.error, self.spec, self.effect_class)
-        return _Maybe(f"{type(ended.error).__name__}: {ended.error}"[:500]) if judged is None else judged
+        return _Maybe(f"{type(ended.error).__name__}: {message_of(ended.error)}"[:500]) if judged is None else judged
 
     def _late(self, send: int, ended: Value | Raised) -> None:
         self.running = False

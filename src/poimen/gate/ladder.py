@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from poimen import clock, effects
 from poimen.declare import values
+from poimen.gate.error_record import message_of
 from poimen.gate.port import Closed, Landed, ProbeSays, Stopped, Unknown
 from poimen.kernel.effect_class import EffectClass
 from poimen.kernel.errors import NotStorable
@@ -228,6 +229,6 @@ def read_answer(answer: object, spec: ToolSpec) -> tuple[ProbeSays, str, Payload
         case effects.Unknown():
             return "unknown", answer.why, None
         case BaseException():
-            return "unknown", f"{type(answer).__name__}: {answer}"[:500], None
+            return "unknown", f"{type(answer).__name__}: {message_of(answer)}"[:500], None
         case other:
             return "unknown", f"the probe returned {type(other).__name__}, not Landed, Absent or Unknown", None

@@ -11,6 +11,7 @@ Source: design storage.md, "The log".
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from enum import Enum
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, get_args, get_type_hints
@@ -142,7 +143,23 @@ def _outs(cls: type) -> _Fields:
 
 def encode(event: e.Event) -> bytes:
     """The canonical JSON of an event's fields."""
-    return _encode(_fields_of(event))
+    try:
+        return _encode(_fields_of(event))
+    except UnicodeEncodeError:
+        return _encode(_scrubbed(_fields_of(event)))
+
+
+def _scrubbed(value: Any) -> Any:
+    """Texts for people (reasons, evidence, tags) with what is no Unicode replaced; payloads are escaped before."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, Mapping):
+        return {_scrubbed(name): _scrubbed(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_scrubbed(each) for each in value]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {spec.name: _scrubbed(getattr(value, spec.name)) for spec in dataclasses.fields(value)}
+    return value
 
 
 def record(event: e.Event, *, branch: str, at: int | None = None) -> NewRecord:

@@ -75,7 +75,12 @@ def global_options(*, lists: bool, hidden: bool = True) -> list[click.Parameter]
 
 def with_db(text: str, db: str | None) -> str:
     """A command to be pasted: with the database, where one was named on this line."""
-    return text if db is None else _PASTED.sub(lambda _: f"poimen --db {shlex.quote(db)} ", text)
+    if db is None:
+        return text
+    from poimen.log.opening import redacted
+
+    shown = redacted(db)
+    return _PASTED.sub(lambda _: f"poimen --db {shlex.quote(shown)} ", text)
 
 
 def own_version() -> str:

@@ -22,7 +22,7 @@ from poimen.gate.error_record import rebuild, record_of
 from poimen.gate.guard import GivenUp, Raised, Value, compute, open_code
 from poimen.gate.port import Closed, Dropped, Key, Known, Landed, Stopped, Unknown
 from poimen.kernel.attempt import AttemptState
-from poimen.kernel.errors import NotStorable, Suspended
+from poimen.kernel.errors import NotStorable
 from poimen.kernel.events import (
     AttemptCancelled,
     AttemptFailed,
@@ -97,9 +97,10 @@ class Attempts:
             context.run(CALLER.set, scope)
             scope.work = driver.loop.create_task(self._body(scope, call, args, kwargs), context=context)
         else:
-            context.run(CALLER.set, ThreadScope(scope))
+            caller = ThreadScope(scope)
+            context.run(CALLER.set, caller)
             in_thread = context.copy()
-            thread = driver.threads.run(lambda: in_thread.run(open_code(spec), *args, **kwargs))
+            thread = driver.threads.run(caller, lambda: in_thread.run(open_code(spec), *args, **kwargs))
             scope.work = driver.loop.create_task(self._await_thread(scope, call, thread), context=context)
             over = thread
         scope.work.add_done_callback(lambda work: self._never_ran(scope, call, work, over))
@@ -119,8 +120,6 @@ class Attempts:
     async def _body(self, scope: AttemptScope, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         try:
             value = await open_code(call.spec)(*args, **kwargs)
-        except Suspended:
-            return
         except BaseException as error:  # noqa: BLE001 (recorded as the attempt's end)
             await self._body_ended(scope, call, error=error)
         else:
@@ -129,8 +128,6 @@ class Attempts:
     async def _await_thread(self, scope: AttemptScope, call: Call, thread: asyncio.Future[Any]) -> None:
         try:
             value = await asyncio.shield(thread)
-        except Suspended:
-            return
         except asyncio.CancelledError as error:
             scope.cancelling = True
             for effect in scope.effects.values():
@@ -165,10 +162,13 @@ class Attempts:
                 await asyncio.wait(left)
 
     def _end(self, scope: AttemptScope, call: Call, value: Any, error: BaseException | None) -> None:
-        if error is None:
-            self._returned(call, scope.attempt, value)
-        else:
-            self._failed(call, scope.attempt, error)
+        try:
+            if error is None:
+                self._returned(call, scope.attempt, value)
+            else:
+                self._failed(call, scope.attempt, error)
+        except Exception as broken:  # noqa: BLE001 (a codec or a value of the user: this run stops, and says so)
+            self.driver.ending.stop(broken)
 
     def _let_go(self, scope: AttemptScope) -> bool:
         return scope.dropped or self.driver.dropped

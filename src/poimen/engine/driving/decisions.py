@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING, Any
 from poimen.declare import values
 from poimen.engine.driving.replay import Differs
 from poimen.gate import points
-from poimen.kernel.errors import DecisionConflict, NotFound, Suspended
+from poimen.kernel.errors import DecisionConflict, NotFound, NotStorable, Suspended
 from poimen.kernel.events import DecisionRecorded, DecisionSettled
 
 if TYPE_CHECKING:
     from poimen.engine.driving.driver import Driver
     from poimen.engine.driving.scopes import Scope
+
+
+LONGEST_ID = 500
 
 
 class Decisions:
@@ -29,6 +32,7 @@ class Decisions:
 
     def decide(self, scope: Scope, decision_id: str, value: Any) -> Any:
         """Record a decision; durable when it returns."""
+        _must_be_an_id(decision_id)
         body = values.dump(value, path=f"decide({decision_id!r})")
         digest = values.digest(body)
         in_workflow = scope is self._driver.workflow
@@ -106,3 +110,13 @@ class Decisions:
         else:
             driver.ending.differ(driver.script.next_unclaimed(), what)
             raise Suspended
+
+
+def _must_be_an_id(text: object) -> None:
+    """A decision is found again by its id: text that can be stored, of a length that people can read."""
+    if not isinstance(text, str) or not 1 <= len(text) <= LONGEST_ID or not text.isprintable():
+        raise NotStorable(
+            f"{text!r:.80} cannot be the id of a decision",
+            path="id",
+            hint=f"give a text of 1 to {LONGEST_ID} printable characters",
+        )

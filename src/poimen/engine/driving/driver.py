@@ -26,12 +26,12 @@ from poimen.engine.driving.outbox import Outbox
 from poimen.engine.driving.replay import Script
 from poimen.engine.driving.scopes import BodyScope, WorkflowScope, scope_of
 from poimen.engine.driving.steps import Steps
-from poimen.engine.loop import BASE, run_loop
+from poimen.engine.loop import empty, run_loop
 from poimen.engine.threads import Threads, ThreadScope
 from poimen.engine.timers import Timers
 from poimen.gate.guard import open_code
 from poimen.kernel.branch import BranchState
-from poimen.kernel.errors import NotStorable, PoimenError
+from poimen.kernel.errors import NotStorable, PoimenError, StepError
 from poimen.kernel.events import (
     BranchResumed,
     BranchStarted,
@@ -234,6 +234,7 @@ class Driver:
             for guard in list(self.effects.guards.values()):
                 guard.stop("cancel")
             self.submit((CancelDelivered(requested_lsn=self.line.cancel_lsn),))
+            self.ending.be_patient()
         if self.live:
             for call in list(self.workflow.calls.values()):
                 if call.parked:
@@ -271,18 +272,18 @@ class Driver:
             context.run(CALLER.set, self.workflow)
             body: Coroutine[Any, Any, Any] = context.run(open_code(self.spec), *positional, **named)
         else:
-            context.run(CALLER.set, ThreadScope(self.workflow))
+            caller = ThreadScope(self.workflow)
+            context.run(CALLER.set, caller)
             in_thread = context.copy()
-            thread = self.threads.run(lambda: in_thread.run(open_code(self.spec), *positional, **named))
+            thread = self.threads.run(caller, lambda: in_thread.run(open_code(self.spec), *positional, **named))
             body = _awaited(thread)
-        self.root = self.loop.create_task(body, context=context)
+        self.root = self.loop.create_task(_contained(body), context=context)
         self.root.add_done_callback(self._root_done)
         self.loop.arm()
 
     def deliver_cancel(self) -> None:
         """The cancellation reaches the workflow at this place of the order."""
         self.cancelled = True
-        self.ending.be_patient()
         for call in self.workflow.calls.values():
             if call.parked:
                 call.future.end_cancelled()
@@ -384,9 +385,17 @@ class Driver:
                 self.moving -= 1
                 self.loop.arm()
 
-        running = self.main.create_task(whole(), context=BASE.copy())
+        running = self.main.create_task(whole(), context=empty())
         self.background.add(running)
         running.add_done_callback(self.background.discard)
+
+
+async def _contained(body: Coroutine[Any, Any, Any]) -> Any:
+    """A body that wants to end the process ends its run: others live in the same process."""
+    try:
+        return await body
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise StepError(type(error).__name__, str(error)) from error
 
 
 async def _awaited(thread: asyncio.Future[Any]) -> Any:

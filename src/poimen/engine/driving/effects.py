@@ -17,7 +17,7 @@ from poimen import clock
 from poimen.declare.specs import described
 from poimen.declare.storing.hints import label
 from poimen.engine.driving.scopes import AttemptScope, BodyScope, Call, CallFuture
-from poimen.engine.loop import BASE
+from poimen.engine.loop import empty
 from poimen.gate.guard import Guard
 from poimen.gate.port import Closed, Dropped, Key, Known, Landed, Refused, Stopped, Unknown
 from poimen.gate.request_id import generation, read_request_id, request_id
@@ -200,6 +200,9 @@ class Effects:
         except CodeChanged as changed:
             self.driver.ending.differ(changed.message, call.what)
             return
+        except Exception as broken:  # noqa: BLE001 (a value or a text of the user: this run stops, and says so)
+            self.driver.ending.stop(broken)
+            return
         guard = self._guard(call.spec, pending, scope, call.packed)
         self._go(guard, guard.perform(), scope)
         if call.future.cancel_asked:
@@ -252,7 +255,7 @@ class Effects:
         driver.moving += 1
         driver.worker.open_guards += 1
         self.at_work += 1
-        running = driver.main.create_task(self._run(guard, work, scope), context=BASE.copy())
+        running = driver.main.create_task(self._run(guard, work, scope), context=empty())
         driver.background.add(running)
         running.add_done_callback(driver.background.discard)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from poimen.declare import values
 from poimen.engine.driving.scopes import AttemptScope, CallFuture, Scope
-from poimen.engine.loop import BASE, never_close
+from poimen.engine.loop import empty, never_close
 from poimen.gate.error_record import record_of
 from poimen.kernel.errors import Conflict, Fenced, PoimenError, Suspended, invariant
 from poimen.kernel.events import BranchEnded, BranchVerifying, BranchWaiting, Waiting
@@ -72,7 +72,7 @@ class Ending:
     def be_patient(self) -> None:
         """The code has been told of the cancellation: it has a while to end."""
         if self._patience is None:
-            self._patience = self._driver.main.call_later(PATIENCE_S, self.call_off, context=BASE)
+            self._patience = self._driver.main.call_later(PATIENCE_S, self.call_off, context=empty())
 
     def _settle(self, way: Callable[[], Coroutine[Any, Any, None]]) -> None:
         if self.settling or self._driver.dropped:
@@ -207,7 +207,7 @@ class Ending:
         futures += [c.future for s in scopes if isinstance(s, AttemptScope) for c in s.effects.values()]
         for future in reversed(futures):
             self.suspend(future)
-        self._driver.main.call_soon(self._dropped, 3, context=BASE)
+        self._driver.main.call_soon(self._dropped, 3, context=empty())
 
     def _dropped(self, rounds: int) -> None:
         self._driver.loop.drain()
@@ -215,7 +215,7 @@ class Ending:
         if left and rounds:
             for task in left:
                 task.cancel()
-            self._driver.main.call_soon(self._dropped, rounds - 1, context=BASE)
+            self._driver.main.call_soon(self._dropped, rounds - 1, context=empty())
             return
         never_close(left)
         self._driver.worker.leftovers.extend(left)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from poimen import clock
-from poimen.engine.loop import BASE
+from poimen.engine.loop import empty
 from poimen.kernel.errors import Conflict, PoimenError, Suspended, invariant
 from poimen.kernel.events import (
     EVENTUAL,
@@ -115,7 +115,7 @@ class Outbox:
 
     def _wait(self, seconds: float) -> None:
         if self._timer is None:
-            self._timer = self._driver.main.call_later(seconds, self._time_up, context=BASE)
+            self._timer = self._driver.main.call_later(seconds, self._time_up, context=empty())
 
     def _time_up(self) -> None:
         self._timer = None
@@ -195,22 +195,22 @@ class Outbox:
         seen = driver.view.outsider_lsn  # what is sent ahead may fold more: the caller has not looked at that
         if look and self._waiting:
             self._send(())
-        at = clock.wall_us()
-        dated, self._waiting = self._waiting, []
+        at, branch = clock.wall_us(), driver.line.id
+        dated = [*self._waiting, *((event, at) for event in events)]
+        records = tuple([codec.record(event, branch=branch, at=when) for event, when in dated])
+        self._waiting = []
         due: list[HandOver] = []
         for event in events:
-            dated.append((event, at))
             lined = driver.hands.line_up(event, at, ready=False)
             if lined is not None:
                 due.append(lined)
         sent = self._newest = Sent(self, dated, due)
         self.sending += 1
-        branch = driver.line.id
         blobs, self._blobs = tuple(self._blobs), []
         driver.worker.door.submit(
             Batch(
                 run=driver.run,
-                records=tuple([codec.record(event, branch=branch, at=when) for event, when in dated]),
+                records=records,
                 epoch=driver.epoch,
                 seen=seen if look else None,
                 state=state_after(events),

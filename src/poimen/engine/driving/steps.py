@@ -8,12 +8,13 @@ Source: design protocol.md, sections 1, 4 and 5.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from poimen import clock
 from poimen.declare.specs import matches
 from poimen.engine.driving.replay import Differs
-from poimen.engine.loop import BASE
+from poimen.engine.loop import empty
 from poimen.kernel.attempt import TERMINAL, AttemptState
 from poimen.kernel.errors import NotSent, PoimenError
 from poimen.kernel.events import AttemptCancelled, AttemptFailed, AttemptStarted, AttemptSucceeded
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from poimen.engine.driving.driver import Driver
     from poimen.engine.driving.scopes import Call, CallFuture, WorkflowScope
 
+_log = logging.getLogger("poimen.run")
 LONGEST_BACKOFF_S = 60.0
 
 
@@ -184,7 +186,7 @@ class Steps:
             if not driver.dropped and call.key in self._timers:
                 self._next(call, attempt)
 
-        self._timers[call.key] = driver.main.call_later(delay, due, context=BASE)
+        self._timers[call.key] = driver.main.call_later(delay, due, context=empty())
 
     def retry_at(self, spec: ToolSpec, call: Call | None, attempt: int, error: BaseException) -> int | None:
         """When the next attempt is due, microseconds since the Unix epoch; None when there is none."""
@@ -244,7 +246,11 @@ class Steps:
 
 def _retryable(spec: ToolSpec, error: BaseException) -> bool:
     if spec.retry_on is not None:
-        return matches(spec.retry_on, error)
+        try:
+            return matches(spec.retry_on, error)
+        except Exception:  # noqa: BLE001 (a predicate of the user)
+            _log.exception("retry_on= of %s (%s) raised: the attempt is not repeated", spec.name, spec.where)
+            return False
     if isinstance(error, NotSent):
         return True
     if isinstance(error, PoimenError):
