@@ -77,7 +77,9 @@ async def _answer(name: str, arg: int, *, sends: bool) -> int:
         await asyncio.sleep(0)
     if cell.chance.randrange(4) == 0:
         await pause(cell.chance.random() * 0.003)
-    if not cell.fails or fate >= 24:
+    if cell.fails == "lost" and again == 1 and name == "put":
+        raise ConnectionError(f"{name} lost its answer to {arg}")
+    if cell.fails in {"", "lost"} or fate >= 24:
         return fate * 7919 % 1000
     if cell.fails == "always":  # whatever the world has seen before
         raise poimen.Rejected(f"{name} says no to {arg}", all_sends=True)
@@ -165,7 +167,10 @@ WILD = (
     *("wait", "asc", "tg", "timeout", "wait_for", "shield", "sleep"),
     *("decide", "finally", "stray", "agen", "event", "brief"),
 )
-FAILURES = (poimen.Rejected, poimen.NotSent, poimen.StepError, ValueError, TimeoutError, ConnectionError)
+FAILURES = (
+    *(poimen.Rejected, poimen.NotSent, poimen.StepError, poimen.EffectAbandoned),
+    *(ValueError, TimeoutError, ConnectionError),
+)
 
 
 class Maker:
