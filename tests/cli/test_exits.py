@@ -116,14 +116,14 @@ def test_4_a_monitor_asks_whether_anything_waits(cli: Cli, waiting: Path, check:
 
 
 def test_5_stale_lsn(cli: Cli, waiting: Path) -> None:
-    done = cli("inbox", "resolve", MAIL, "--landed", *SURE, "--expect-lsn", "13", "--db", waiting)
+    done = cli("inbox", "resolve", MAIL, "--landed", "--value", '"m"', *SURE, "--expect-lsn", "13", "--db", waiting)
     assert (done.code, done.out) == (5, "")
     assert "PO108 run tea-1: intent:mail#0/1/0 has changed at LSN" in done.err
     assert cli("intents", "show", MAIL, "--json", "--db", waiting).data["resolution"] is None
 
 
 def test_5_another_resolution(cli: Cli, waiting: Path) -> None:
-    assert cli("inbox", "resolve", MAIL, "--landed", *SURE, "--db", waiting).code == 0
+    assert cli("inbox", "resolve", MAIL, "--landed", "--value", '"m"', *SURE, "--db", waiting).code == 0
     done = cli("inbox", "resolve", MAIL, "--not-landed", *SURE, "--db", waiting)
     assert done.code == 5
     assert "resolved as landed by" in done.err

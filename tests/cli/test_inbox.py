@@ -70,7 +70,7 @@ def test_a_run_that_nobody_drives_is_told(cli: Cli, killed: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ((), "say what you have found out: --landed, --not-landed or --abandon"),
+        ((), "say one thing that you have found out: --landed, --not-landed or --abandon"),
         (("--landed",), f"nobody can be asked here: give --confirm {MAIL} and --why"),
         (("--landed", "--why", "x"), f"give --confirm {MAIL}"),
         (("--landed", "--yes", "--why", "x"), f"give --confirm {MAIL}"),
@@ -83,6 +83,7 @@ def test_a_run_that_nobody_drives_is_told(cli: Cli, killed: Path) -> None:
         (("--landed", "--value", "5", "--module", str(AGENT), *SURE), "mail could not have returned that"),
         (("--landed", "--module", str(AGENT), *SURE), "mail could not have returned that"),
         (("--landed", "--value", "NaN", *SURE), "--value is not JSON"),
+        (("--landed", "--not-landed", *SURE), "say one thing that you have found out"),
     ],
 )
 def test_a_resolution_that_is_not_sure_records_nothing(
@@ -236,3 +237,10 @@ def test_an_owed_decision_comes_first_and_is_closed_by_hand(cli: Cli, waiting: P
     assert (again.code, again.data["changed"]) == (0, False)
     other = cli("decisions", "settle", "tea-1/order", "--why", "x", "--db", waiting)
     assert (other.code, "is closed otherwise: rejected" in other.err) == (5, True)
+
+
+def test_what_landed_needs_the_value_that_the_run_goes_on_with(cli: Cli, waiting: Path) -> None:
+    done = cli("inbox", "resolve", MAIL, "--landed", *SURE, "--db", waiting)
+    assert (done.code, done.out) == (5, "")
+    assert "returns str, and no value was given" in done.err
+    assert [item["id"] for item in cli("inbox", "--kind", "effect", "--json", "--db", waiting).data] == [MAIL]

@@ -149,6 +149,42 @@ def test_a_changed_step_waits_and_executes_nothing(kind: str, scale: Scale) -> N
     assert found == programs * len(PLACES)
 
 
+@pytest.mark.parametrize("place", [0, 2, 3, 5])
+def test_keys_are_claimed_in_their_order(place: int) -> None:
+    async def one() -> None:
+        play = Play(1, _nodes([("keyed", n) for n in range(LENGTH)], inside=False), fails="")
+        played = await play.go(play.begin())
+        detail = await _found(play, played, played.end, _change("swapped", place))
+        assert f"as k{place};" in detail
+
+    in_simulated_time(0, one)
+
+
+def test_what_was_held_beside_the_difference_stays_held() -> None:
+    """The last recorded effect of a step has other arguments; a call beside the step waits for the record's end."""
+    held = 0
+
+    async def one(seed: int) -> None:
+        nonlocal held
+        beside: Node = ("seq", [("call", name) for name in ("look", "put", "pay", "put")])
+        nodes: list[Node] = [("gather", [("step", "unit", 1), beside]), ("line", _calls(seed, steps=False))]
+        play = Play(seed, nodes, fails="")
+        played = await play.go(play.begin())
+        for at in played.cuts(2):
+            line = trunk(folded(play.run, played.records[:at]))
+            step = line.steps.get("unit#0")
+            if step is None or step.last.state is not AttemptState.RUNNING or not step.last.intents:
+                continue
+            if any(intent.open for intent in line.intents()):
+                continue  # recovery sends it again, whatever the code has become
+            await _found(play, played, at, _change("other arguments", max(step.last.intents)), and_back=False)
+            held += 1
+
+    for seed in range(12):
+        in_simulated_time(seed, partial(one, seed))
+    assert held > 10
+
+
 def test_the_last_call_removed_is_found_too() -> None:
     async def one(inside: bool) -> None:
         play = Play(1, _nodes(_calls(1, steps=False), inside=inside), fails="")

@@ -74,10 +74,6 @@ def resolve(
         before = _same_before(log, known, to, body)
     if module is not None and to == "landed":
         _check_type(known, body or b"null", module)
-    elif to == "landed" and body is None and not before:
-        session.out.say(
-            "its value is null, as of a call that returns nothing; --value JSON gives another, --module checks it"
-        )
     if not before:
         why = _sure(session, known, to, confirm, why)
     lsn = known.last_lsn

@@ -95,9 +95,9 @@ class _Ended:
         self.error = error
 
 
-async def _contained(body: Coroutine[Any, Any, Any]) -> Any:
+async def _contained(call: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
     try:
-        return await body
+        return await call()
     except (SystemExit, KeyboardInterrupt) as error:
         return _Ended(error)
 
@@ -142,8 +142,7 @@ class OpenCall:
             fn = _entered(fn, name)
         self._future: asyncio.Future[Any]
         if is_async:
-            coroutine: Coroutine[Any, Any, Any] = context.run(fn, *args, **kwargs)
-            self._future = loop.create_task(_contained(coroutine), context=context)
+            self._future = loop.create_task(_contained(lambda: fn(*args, **kwargs)), context=context)
         else:
             self._future = loop.run_in_executor(threads, self._in_thread, lambda: context.run(fn, *args, **kwargs))
         self._future.add_done_callback(self._ended)

@@ -126,7 +126,7 @@ class Script:
         self.queue: deque[HandOver] = deque()
         for at, event, epoch in records:
             self._call(event)
-            if epoch and not _of_a_tool(line, event):
+            if epoch:
                 due = hand_over_of(event, at, ready=True)
                 if due is not None and _wanted(line, due):
                     self.queue.append(due)
@@ -190,13 +190,6 @@ class Script:
     def next_unclaimed(self) -> str:
         """The first recorded call that the code has not asked for."""
         return self.calls[self.claimed].what if not self.complete else ""
-
-
-def _of_a_tool(line: BranchView, event: Event) -> bool:
-    """Whether it tells of the effect of a tool that is its own step: the end of the attempt tells the code."""
-    if not isinstance(event, IntentCommitted | IntentResolved | ReadDropped | RuleApplied):
-        return False
-    return line.steps[event.step].kind != "step"
 
 
 def described(name: str, key: str, args: Payload) -> str:
