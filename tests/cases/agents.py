@@ -15,7 +15,7 @@ from typing import Any
 import poimen
 from poimen import effects
 
-# ---- the world outside -----------------------------------------------------------------------------------------------
+# ---- the world outside --------------------------------------------------------------------------------------------
 
 
 class Meeting:
@@ -108,7 +108,7 @@ def time_passes(runtime: poimen.Runtime, run_id: str) -> None:
 world = World()
 
 
-# ---- tools -------------------------------------------------------------------------------------------------------------
+# ---- tools ----------------------------------------------------------------------------------------------------------
 
 
 async def landed(order: str) -> effects.Landed[str] | effects.Absent | effects.Unknown:
@@ -137,6 +137,13 @@ async def push(order: str) -> str:
     world.mark("push", order)
     await world.stop("push")
     return f"pushed {order}"
+
+
+@poimen.tool(effect=effects.PROBE(landed, lag=timedelta(0)), timeout=30, grace=0.05)
+async def parcel(order: str) -> str:
+    """As `push`, where the far side may take its time."""
+    world.mark("parcel", order)
+    return f"sent {order}"
 
 
 @poimen.tool(effect=effects.IDEMPOTENT, grace=0.05)
@@ -197,7 +204,7 @@ async def chat(prompt: str) -> Reply:
     return Reply(f"about {prompt}", (Wanted("charge", "ann"), Wanted("push", "news"), Wanted("mail", "bob")))
 
 
-# ---- workflows ---------------------------------------------------------------------------------------------------------
+# ---- workflows ------------------------------------------------------------------------------------------------------
 
 
 @poimen.workflow
@@ -213,6 +220,11 @@ async def one_mail(to: str) -> str:
 @poimen.workflow
 async def one_push(order: str) -> str:
     return await push(order)
+
+
+@poimen.workflow
+async def one_parcel(order: str) -> str:
+    return await parcel(order)
 
 
 @poimen.workflow

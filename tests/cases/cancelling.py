@@ -72,7 +72,7 @@ async def nested(n: int) -> list[str]:
     return await asyncio.gather(*[one(i) for i in range(n)])
 
 
-# ---- code that does not want to hear ---------------------------------------------------------------------------------
+# ---- code that does not want to hear ------------------------------------------------------------------------------
 
 
 @poimen.workflow
@@ -110,7 +110,7 @@ async def deaf(then: str) -> str:
     while True:
         try:
             await look("sky")
-            return "saw"
+            return "saw"  # noqa: TRY300 (what was seen first counts)
         except asyncio.CancelledError:
             break
     while True:
@@ -135,7 +135,7 @@ async def leaves_deaf(then: str) -> str:
     return "left" if not left.done() else "over"
 
 
-# ---- retries ---------------------------------------------------------------------------------------------------------
+# ---- retries ------------------------------------------------------------------------------------------------------
 
 
 @poimen.tool(effect=effects.KEYED(ttl=timedelta(hours=1)), attempts=3, backoff=60)
@@ -153,7 +153,7 @@ async def backing_off(kind: str) -> str:
     return await (away() if kind == "tool" else trying())
 
 
-# ---- limits of its own -----------------------------------------------------------------------------------------------
+# ---- limits of its own --------------------------------------------------------------------------------------------
 
 
 @poimen.workflow
@@ -167,7 +167,7 @@ async def limited(name: str, *, in_step: bool) -> list[str]:
     return [str(told), str(await double(21)), str(await row(1))]
 
 
-# ---- plain functions -------------------------------------------------------------------------------------------------
+# ---- plain functions ----------------------------------------------------------------------------------------------
 
 
 @poimen.workflow

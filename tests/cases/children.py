@@ -19,8 +19,8 @@ from poimen.engine import worker
 from poimen.gate import points
 from poimen.kernel import resolution
 from poimen.kernel.errors import PoimenError
-from poimen.log.disk.connect import SQL
 from poimen.log.api import TERMINAL_STATES
+from poimen.log.disk.connect import SQL
 from poimen.log.disk.group import Group
 from tests.cases import agents
 from tests.cases.agents import say, world
@@ -189,7 +189,7 @@ def cancel(db: str, run_id: str, why: str) -> None:
 
 
 def beside(db: str, other: str, *runs: str) -> None:
-    """Drive a run of one's own to its end while other runs wait, or are held elsewhere; then wait for the named ones."""
+    """Drive a run of one's own to its end while other runs wait, or are held elsewhere; then wait for those named."""
 
     async def main() -> None:
         async with poimen.Runtime(db, modules=[agents], drain=0) as runtime:

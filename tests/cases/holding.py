@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import poimen
 from poimen._typing import override
+from poimen.engine.driving import ending
 from poimen.engine.worker import LoopDoor
 from poimen.kernel.attempt import AttemptState
 from poimen.kernel.branch import BRANCH_TERMINAL, BranchState
 from poimen.kernel.events import BranchEnded, CancelRequested
-from poimen.kernel.views import open_steps
 from poimen.kernel.intent import IntentDispatched
+from poimen.kernel.views import open_steps
 from poimen.log import codec
 from tests.cases import cancelling
 from tests.cases.agents import Meeting, world
@@ -155,16 +156,24 @@ class Stage:
 
 
 @asynccontextmanager
-async def stage(case: Case, **manners: str) -> AsyncIterator[Stage]:
+async def stage(case: Case, *, patience_s: float = 3600.0, **manners: str) -> AsyncIterator[Stage]:
     """Open a stage; when it is left, the bystander has ended as if nothing had happened beside it.
 
     Arguments:
         case: the database and the witness.
+        patience_s: after which code that was told of a cancellation is let go; long, for what ends by itself must not
+            need it.
         manners: tools that stop in their bodies, and what they do there when they are cancelled.
     """
     world.witness = str(case.witness)
     world.meetings = {name: Meeting(manner) for name, manner in manners.items()}
     world.meetings["stand"] = Meeting()
+    patience_before, ending.PATIENCE_S = ending.PATIENCE_S, patience_s  # type: ignore[misc]
+
+    def let_go() -> None:
+        for meeting in world.meetings.values():
+            meeting.go.set()
+
     try:
         async with poimen.Runtime(str(case.db), modules=[cancelling], drain=5) as runtime:
             worker = runtime._worker
@@ -176,10 +185,11 @@ async def stage(case: Case, **manners: str) -> AsyncIterator[Stage]:
             world.meetings["stand"].go.set()
             assert await beside.result() == "stood"
             assert worker.error is None
-            for meeting in world.meetings.values():
-                meeting.go.set()
+            let_go()
     finally:
+        let_go()
         world.meetings = {}
+        ending.PATIENCE_S = patience_before  # type: ignore[misc]
 
 
 def sound(log: Log) -> None:

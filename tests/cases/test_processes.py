@@ -43,7 +43,7 @@ def damages(case: Case) -> tuple[list[str], int]:
         store.close()
 
 
-# ---- C03 ---------------------------------------------------------------------------------------------------------------
+# ---- C03 ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_c03_a_disk_that_fills_in_an_append_forbids_dispatch_and_loses_nothing(
     assert damages(case) == ([], 0)
 
 
-# ---- C10 ---------------------------------------------------------------------------------------------------------------
+# ---- C10 ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("size", [20, 40_000])
@@ -93,7 +93,7 @@ def test_c10_runs_that_differ_only_in_a_tag_share_nothing(case: Case, size: int)
     assert asyncio.run(tagged()) == ["b"]
 
 
-# ---- C13 ---------------------------------------------------------------------------------------------------------------
+# ---- C13 ------------------------------------------------------------------------------------------------------------
 
 
 def test_c13_what_a_worker_that_was_taken_for_dead_brings_is_kept_as_late(case: Case) -> None:
@@ -137,7 +137,7 @@ def test_c13_a_late_outcome_settles_what_nobody_knew(case: Case) -> None:
     assert log.inbox == []
 
 
-# ---- C16 ---------------------------------------------------------------------------------------------------------------
+# ---- C16 ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_c16_a_kill_between_an_event_and_the_head_leaves_neither_or_both(case: C
     assert damages(case) == ([], 0)
 
 
-# ---- C18, C24 ----------------------------------------------------------------------------------------------------------
+# ---- C18, C24 -------------------------------------------------------------------------------------------------------
 
 
 def test_c18_a_run_that_nobody_asks_for_is_resumed_by_the_scan_at_the_start(case: Case) -> None:
@@ -197,6 +197,9 @@ def test_c24_a_live_run_is_not_adopted_and_a_dead_one_is_at_once(case: Case) -> 
         assert first.hear()["entered"] == "charge"
         with case.child("beside", "other", "r") as second:
             assert second.hear() == {"own": 1}
+            store = open_store(str(case.db))
+            assert store.claim("r", worker="a-third", lease_s=1) is None
+            store.close()
             alive = case.log("r")
             assert (alive.head.epoch, alive.all(BranchResumed)) == (1, [])
             assert len(case.lines("charge")) == 1
@@ -210,7 +213,7 @@ def test_c24_a_live_run_is_not_adopted_and_a_dead_one_is_at_once(case: Case) -> 
     assert [line["id"] for line in case.lines("charge")] == [log.one(IntentPending).request_id] * 2
 
 
-# ---- C40 ---------------------------------------------------------------------------------------------------------------
+# ---- C40 ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("point", ["dispatched", "called"])

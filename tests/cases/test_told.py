@@ -64,9 +64,7 @@ async def paying(how: str, *, in_step: bool) -> list[str]:
         ("lost", ["NotSent", "ConnectionError: no network"], 3),
     ],
 )
-def test_a_no_is_final_and_what_was_not_sent_is_tried_again(
-    case: Case, how: str, told: list[str], times: int
-) -> None:
+def test_a_no_is_final_and_what_was_not_sent_is_tried_again(case: Case, how: str, told: list[str], times: int) -> None:
     world.witness = str(case.witness)
 
     async def main(run_id: str, **settings: Any) -> Any:

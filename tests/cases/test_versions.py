@@ -1,4 +1,4 @@
-"""Deploys between two lives of a run: other arguments, other comments, classes that moved, values that cannot be kept."""
+"""Deploys between two lives of a run: other arguments, other comments, classes that moved, values not kept."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def shop(who: str) -> list[str]:
 async def other() -> int:
     return 7
 '''
-TOOL = '''
+TOOL = """
 
 from poimen import effects
 
@@ -46,7 +46,7 @@ from poimen import effects
 async def fee(who: str, cents: int) -> str:
     world.mark("fee")
     return f"charged {cents}"
-'''
+"""
 
 
 class Deploy:
@@ -69,7 +69,7 @@ def deploy(case: Case) -> Deploy:
     return Deploy(case, "shop.py")
 
 
-# ---- C32 ---------------------------------------------------------------------------------------------------------------
+# ---- C32 ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("crash", ["pending:charge", "dispatched:charge", "called:charge", "committed:charge"])
@@ -145,7 +145,7 @@ def test_c32_other_parameters_of_a_tool_that_was_interrupted_stop_that_run_alone
     assert case.says("finish", deploy.file, "r") == [{"result": ["charged 10", "mailed bob"]}]
 
 
-# ---- C33 ---------------------------------------------------------------------------------------------------------------
+# ---- C33 ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_c33_source_text_is_no_part_of_identity(case: Case, deploy: Deploy, chan
     assert case.log("r").one(BranchResumed).why == "recovered"
 
 
-# ---- C34 ---------------------------------------------------------------------------------------------------------------
+# ---- C34 ------------------------------------------------------------------------------------------------------------
 
 LOCKS = """
 import threading
@@ -212,7 +212,7 @@ async def caught() -> str:
 
 
 def test_c34_what_the_annotation_tells_is_refused_before_anything_happens() -> None:
-    with pytest.raises(BadDeclaration, match="result: .*lock.* cannot be stored"):
+    with pytest.raises(BadDeclaration, match=r"result: .*lock.* cannot be stored"):
 
         @poimen.tool(effect=effects.AT_MOST_ONCE)
         async def make() -> threading.Lock:
@@ -246,9 +246,9 @@ def test_c34_nor_is_it_made_again_by_a_further_attempt(case: Case, deploy: Deplo
     assert {attempt.state for attempt in log.line.steps["made#0"].attempts} == {AttemptState.FAILED}
 
 
-# ---- C38 ---------------------------------------------------------------------------------------------------------------
+# ---- C38 ------------------------------------------------------------------------------------------------------------
 
-FAILING = '''
+FAILING = """
 import poimen
 from poimen import effects
 from tests.cases.agents import mail, world
@@ -274,7 +274,7 @@ async def paying() -> list[str]:
 @poimen.workflow
 async def failing() -> str:
     raise Declined("no funds", code=51, limit=3)
-'''
+"""
 DECLINED = '''
 class Declined(Exception):
     """The bank said no."""

@@ -50,9 +50,7 @@ def test_c04_a_run_that_is_killed_right_after_its_admission_is_found_and_run(cas
 
 @pytest.mark.parametrize("tool", ["charge", "mail", "push"])
 @pytest.mark.parametrize("point", ["dispatched", "called"])
-def test_c09_both_sides_of_the_call_may_have_been_sent_and_the_class_decides(
-    case: Case, tool: str, point: str
-) -> None:
+def test_c09_both_sides_of_the_call_may_have_been_sent_and_the_class_decides(case: Case, tool: str, point: str) -> None:
     case.dies("run", "r", f"one_{tool}", ARGS[tool], crash=f"{point}:{tool}")
     happened = int(point == "called")
     assert len(case.lines(tool)) == happened

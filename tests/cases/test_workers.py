@@ -77,7 +77,9 @@ def test_all_live_runs_are_looked_at_however_many(case: Case, monkeypatch: pytes
 def test_a_damaged_run_is_left_alone_and_the_others_go_on(case: Case, caplog: pytest.LogCaptureFixture) -> None:
     here(waiting_runs(case, 3))
     connection = apsw.Connection(str(case.db))
-    connection.execute("UPDATE record SET body = CAST('{}' AS BLOB) WHERE run = (SELECT run FROM run WHERE run_id = 'r1')")
+    connection.execute(
+        "UPDATE record SET body = CAST('{}' AS BLOB) WHERE run = (SELECT run FROM run WHERE run_id = 'r1')"
+    )
     assert connection.changes() == 1
     connection.close()
 

@@ -29,7 +29,6 @@ from poimen.kernel.intent import (
 )
 from tests.cases.agents import world
 from tests.cases.cancelling import alone, inside
-from tests.cases.conftest import case, nursery  # noqa: F401 (fixtures)
 from tests.cases.holding import Stage, sound, stage
 
 if TYPE_CHECKING:
@@ -50,7 +49,7 @@ def stopped(log: Log) -> tuple[BranchState, str, int]:
 CANCELLED = (BranchState.CANCELLED, "enough", 0)
 
 
-# ---- while a record is being written -----------------------------------------------------------------------------------
+# ---- while a record is being written --------------------------------------------------------------------------------
 
 
 async def hold_and_cancel(at: Stage, call: Any, event: type[Any], *, after: bool, by: str) -> Log:
@@ -122,7 +121,7 @@ def test_during_the_commit_of_the_outcome_it_is_kept(case: Case, tool: str, way:
     assert len(case.lines()) == 1 and log.inbox == []
 
 
-# ---- during the call ---------------------------------------------------------------------------------------------------
+# ---- during the call ------------------------------------------------------------------------------------------------
 
 
 async def cancel_in_call(at: Stage, call: Any, tool: str, *, by: str = "here") -> Log:

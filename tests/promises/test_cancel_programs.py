@@ -80,7 +80,10 @@ def test_behind_any_commit(chunk: int, scale: Scale) -> None:
         commits = len((await play.go(play.begin())).store.commits)
         at = play.cell.chance.randrange(1, max(commits, 2))
         driven = await cancelled(play, play.begin(), at)
-        if checked(play, driven) is BranchState.WAITING and trunk(folded(play.run, driven.store.records(play.run))).cancel_lsn:
+        if (
+            checked(play, driven) is BranchState.WAITING
+            and trunk(folded(play.run, driven.store.records(play.run))).cancel_lsn
+        ):
             driven = await driven_on(play, driven.store)
         ends.append(checked(play, driven))
         records = driven.store.records(play.run)
