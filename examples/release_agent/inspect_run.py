@@ -11,7 +11,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -149,7 +149,7 @@ def _ask(*args: str) -> list[Any]:
     except (ValueError, KeyError, TypeError) as error:
         raise CommandFailed(f"poimen {' '.join(args)} --json printed no data: {said[:200]!r}") from error
     if isinstance(data, list):
-        return cast("list[Any]", data)
+        return data
     raise CommandFailed(f"poimen {' '.join(args)} --json printed data that is no list")
 
 

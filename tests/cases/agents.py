@@ -283,13 +283,13 @@ async def siblings() -> list[str]:
         await after("charge")
         return await mail("bob")
 
-    return await asyncio.gather(charge("ann", 10), second())
+    return list(await asyncio.gather(charge("ann", 10), second()))
 
 
 @poimen.workflow
 async def pair(who: str) -> list[str]:
     """Two different effects at once."""
-    return await asyncio.gather(charge(who, 10), mail(who))
+    return list(await asyncio.gather(charge(who, 10), mail(who)))
 
 
 @poimen.workflow

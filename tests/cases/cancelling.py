@@ -101,6 +101,8 @@ async def swallows(then: str) -> str:
                     await mail("again")
                 except (poimen.PoimenError, asyncio.CancelledError):
                     continue
+        case _:
+            raise AssertionError(then)
     return told
 
 

@@ -248,7 +248,7 @@ def starved(db: str, run_id: str, point: str, tool: str, spare: int) -> None:
 
     async def main() -> None:
         async with poimen.Runtime(db, modules=[agents], drain=0) as runtime:
-            points.reach = filled
+            points.reach = filled  # type: ignore[assignment]  # another name for its first parameter
             handle = await runtime.start(agents.pair("ann"), run_id=run_id)
             try:
                 await handle.result()

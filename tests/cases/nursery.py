@@ -20,6 +20,7 @@ from typing import Any
 
 from poimen.gate import points
 from tests.cases import children
+from tests.cases.agents import world
 
 
 def serve(path: str) -> None:
@@ -30,7 +31,8 @@ def serve(path: str) -> None:
         listener.listen()
         os.write(1, b"open\n")
         while True:
-            ready, _, _ = select.select([listener, 0], [], [])
+            waited: list[Any] = [listener, 0]
+            ready, _, _ = select.select(waited, [], [])
             if 0 in ready:
                 return
             wish, _ = listener.accept()
@@ -65,8 +67,8 @@ def _live(asked: dict[str, Any], fds: list[int]) -> None:
             os.close(fd)
         os.chdir(asked["folder"])
         sys.path.insert(0, asked["folder"])
-        children.world.witness = asked["witness"]
-        children.world.stops = set(asked["stops"])
+        world.witness = asked["witness"]
+        world.stops = set(asked["stops"])
         children.settle_in(**asked["settings"])
         points.arm(asked["crash"])
         getattr(children, asked["program"])(*asked["args"])

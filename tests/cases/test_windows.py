@@ -81,6 +81,8 @@ def test_c09_both_sides_of_the_call_may_have_been_sent_and_the_class_decides(cas
             assert log.attempt("mail#0").state is AttemptState.INDETERMINATE
             assert [item.id for item in log.inbox] == ["r/main/mail#0/1/0"]
             assert log.inbox[0].summary == "may have happened, verify first: mail to bob"
+        case _:
+            raise AssertionError(tool)
 
 
 def test_c09_control_before_dispatched_it_was_never_sent(case: Case) -> None:

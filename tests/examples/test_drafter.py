@@ -104,7 +104,7 @@ def endpoint():
             self.end_headers()
             self.wfile.write(json.dumps(data).encode())
 
-        def log_message(self, *_):  # type: ignore[explicit-override]  # typing.override came with 3.12
+        def log_message(self, *_):
             pass
 
     server = http.server.HTTPServer(("127.0.0.1", 0), Handler)

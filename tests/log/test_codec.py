@@ -138,7 +138,7 @@ def test_only_what_may_be_lost_may_wait() -> None:
         events.StepComputed,
     } == events.EVENTUAL
     immediate = set(EVENTS) - events.EVENTUAL
-    assert set(get_args(events.IntentEvent)) <= immediate
+    assert set(get_args(intent.IntentEvent)) <= immediate
     assert {
         events.DecisionRecorded,
         events.AttemptCancelled,

@@ -100,11 +100,11 @@ def test_what_is_submitted_during_a_commit_goes_into_the_next_one_without_anothe
     store.entered.wait()
     late = door.submit(batch("b"))
     door.flush()  # returns at once: whoever commits takes it
-    assert not late.done
+    before = late.done
     store.held = False
     store.go.set()
     committing.join()
-    assert late.done
+    assert (before, late.done) == (False, True)
     assert store.commits == [["a"], ["b"]]
 
 

@@ -11,6 +11,7 @@ import pytest
 
 import poimen
 from poimen.engine import desk
+from poimen.engine.reading import read_run
 from poimen.kernel import resolution
 from poimen.kernel.attempt import AttemptState
 from poimen.kernel.branch import BranchState
@@ -142,7 +143,8 @@ def test_a_cancellation_that_lost_the_race_with_the_end_is_not_written(case: Cas
     """What was read of the run is old when the request is written: the log says no, and the end is seen."""
     case.says("run", "r", "one_row", "[7]")
     store = open_store(str(case.db))
-    read, head = desk.read_run, []
+    read = read_run
+    head: list[Any] = []
 
     def late(store: Any, run: str, *, upto: int | None = None) -> Any:
         view = read(store, run, upto=None if head else case.log("r").head.lsn - 2)
