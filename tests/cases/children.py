@@ -169,6 +169,7 @@ def looks(db: str, module: str, n: str) -> None:
             over.set()
 
     worker.Worker._look_once = looked  # type: ignore[method-assign]
+    worker.SCAN_S = 0.0  # type: ignore[misc]
 
     async def main() -> None:
         async with poimen.Runtime(db, modules=[module], drain=0):
@@ -206,7 +207,7 @@ def watch(db: str, *runs: str) -> None:
     async def rest(runtime: poimen.Runtime, run_id: str) -> None:
         head = runtime.store.head(run_id)
         while head is None or head.worker or head.state not in TERMINAL_STATES | {"WAITING"}:
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0)
             head = runtime.store.head(run_id)
         say({"run": run_id, "state": head.state})
 

@@ -25,11 +25,18 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(autouse=True)
-def outside(case: Case) -> Iterator[None]:
-    """The tools of this process leave their lines with the case's witness."""
+def outside(case: Case, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The tools of this process leave their lines with the case's witness; every look is a whole one."""
     world.witness = str(case.witness)
+    monkeypatch.setattr(worker, "SCAN_S", 0.0)
     yield
     world.meetings = {}
+
+
+@poimen.workflow
+async def elsewhere(n: int) -> int:
+    """Code that the runtimes of these tests do not load."""
+    return n
 
 
 def here(work: Coroutine[Any, Any, Any]) -> Any:
@@ -51,6 +58,7 @@ def test_runs_that_wait_for_a_slot_are_asked_for_once(case: Case) -> None:
             assert runtime._worker is not None
             for _ in range(3):
                 runtime._worker._look_once()
+                await asyncio.sleep(0)
             most = len(asyncio.all_tasks())
             meeting.go.set()
             for i in range(12):
@@ -65,13 +73,17 @@ def test_all_live_runs_are_looked_at_however_many(case: Case, monkeypatch: pytes
     monkeypatch.setattr(worker, "SCANNED", 3)
 
     async def main() -> None:
-        await waiting_runs(case, 10)
+        async with poimen.Client(str(case.db)) as client:
+            for i in range(7):
+                await client.start(elsewhere(i), run_id=f"a{i}")
+        await waiting_runs(case, 2)
         async with poimen.Runtime(str(case.db), modules=[agents]) as runtime:
-            for i in range(10):
+            for i in range(2):
                 await (await runtime.get(f"r{i}")).result()
 
     here(main())
-    assert len(case.lines("row")) == 10
+    assert len(case.lines("row")) == 2
+    assert [case.log(f"a{i}").names for i in range(7)] == [["RunAdmitted"]] * 7
 
 
 def test_a_damaged_run_is_left_alone_and_the_others_go_on(case: Case, caplog: pytest.LogCaptureFixture) -> None:
@@ -150,14 +162,17 @@ def test_a_runtime_that_is_closed_lets_go_in_silence_and_the_next_one_goes_on(
 
     async def main() -> None:
         meeting = world.meetings["row"] = agents.Meeting()
+        beside = world.meetings["charge"] = agents.Meeting()
         async with poimen.Runtime(str(case.db), modules=[agents], drain=drain) as runtime:
             await runtime.start(agents.long(2), run_id="r")
-            await meeting.entered.wait()
+            await runtime.start(agents.one_charge("ann"), run_id="s")
+            await asyncio.gather(meeting.entered.wait(), beside.entered.wait())
             assert runtime._worker is not None
             driver = runtime._worker.drivers["r"]
             until = driver.lease.until
             if drain:
-                asyncio.get_running_loop().call_later(0.3, meeting.go.set)
+                asyncio.get_running_loop().call_later(0.05, meeting.go.set)
+                asyncio.get_running_loop().call_later(0.4, beside.go.set)
         assert driver.dropped and driver.done.result() == "let go"
         assert driver.root is not None and driver.root.done()
         assert (driver.lease.until > until + 200_000) == bool(drain)

@@ -1,4 +1,4 @@
-"""The main job on real input, whole: killed, restarted, decided; then its logs are read against the tables."""
+"""The release agent on real input, whole: killed, restarted, decided; then its logs are read against the tables."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from poimen.declare.registry import Registry
     from poimen.kernel.events import Event
     from poimen.kernel.intent import Payload
-    from poimen.kernel.views import IntentView
+    from poimen.kernel.views import IntentView, RunView
     from poimen.log.api import Committed, Head, Store
     from poimen.log.writer import Door
 
@@ -144,21 +144,7 @@ def resolve(
     """
     view, intent = find_intent(store, intent_id)
     _must_be_open(intent)
-    head = store.head(view.run)
-    attempt = view.branches[intent.id.branch].steps[intent.id.step].attempts[intent.id.attempt - 1]
-    running = attempt.live or intent.running
-    if to == "not_landed" and running and head is not None and driven(head, getattr(store, "path", None)):
-        raise Refused(
-            f"{intent_id} is running: a live worker holds the run",
-            why="while the call runs, nobody can say that it did not land",
-            hint=f"wait for it, or poimen runs cancel {view.run} --why ...",
-        )
-    if to == "landed" and value is None and intent.pending.returns not in WITHOUT_VALUE:
-        raise Refused(
-            f"{intent_id} returns {intent.pending.returns}, and no value was given",
-            why="the run goes on with the value that the call would have returned",
-            hint="give it: --value JSON, or --value @file (in Python: result=...)",
-        )
+    _must_fit(store, view, intent, to, given=value is not None)
     event = IntentResolved(
         step=intent.id.step,
         attempt=intent.id.attempt,
@@ -271,6 +257,25 @@ def driven(head: Head, db: Path | None = None) -> bool:
     if not head.worker or head.boot_id != clock.boot_id() or head.lease_until <= clock.boot_us():
         return False
     return db is None or Workers(Sides.of(db).workers).alive(head.worker)
+
+
+def _must_fit(store: Store, view: RunView, intent: IntentView, to: To, *, given: bool) -> None:
+    """Refuse what nobody can know yet, and what the run could not go on with."""
+    head = store.head(view.run)
+    attempt = view.branches[intent.id.branch].steps[intent.id.step].attempts[intent.id.attempt - 1]
+    running = attempt.live or intent.running
+    if to == "not_landed" and running and head is not None and driven(head, getattr(store, "path", None)):
+        raise Refused(
+            f"{intent.id} is running: a live worker holds the run",
+            why="while the call runs, nobody can say that it did not land",
+            hint=f"wait for it, or poimen runs cancel {view.run} --why ...",
+        )
+    if to == "landed" and not given and intent.pending.returns not in WITHOUT_VALUE:
+        raise Refused(
+            f"{intent.id} returns {intent.pending.returns}, and no value was given",
+            why="the run goes on with the value that the call would have returned",
+            hint="give it: --value JSON, or --value @file (in Python: result=...)",
+        )
 
 
 def _must_be_open(intent: IntentView) -> None:

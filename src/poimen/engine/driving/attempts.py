@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from poimen.declare import values
 from poimen.declare.calling import CALLER
-from poimen.engine.driving.scopes import AttemptScope
+from poimen.engine.driving.scopes import AttemptScope, BodyScope
 from poimen.engine.threads import ThreadScope
 from poimen.gate.error_record import rebuild, record_of
 from poimen.gate.guard import GivenUp, Raised, Value, compute, open_code
@@ -56,7 +56,7 @@ class Attempts:
     async def compute(self, call: Call, attempt: int) -> None:
         """Run a pure tool that is its own step."""
         args, kwargs = call.spec.parameters.unpack(call.packed)
-        caller = self.driver.body_scope(call.key, attempt)
+        caller = BodyScope(self.driver.where(call.key, attempt), "", probing=False)
         ended = await compute(call.spec, args, kwargs, caller, self.driver.worker.threads)
         if self.driver.dropped:
             return

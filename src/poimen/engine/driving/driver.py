@@ -24,7 +24,7 @@ from poimen.engine.driving.ending import Ending
 from poimen.engine.driving.hands import Hands
 from poimen.engine.driving.outbox import Outbox
 from poimen.engine.driving.replay import Script
-from poimen.engine.driving.scopes import BodyScope, WorkflowScope, scope_of
+from poimen.engine.driving.scopes import WorkflowScope, scope_of
 from poimen.engine.driving.steps import Steps
 from poimen.engine.loop import empty, run_loop
 from poimen.engine.threads import Threads, ThreadScope
@@ -154,10 +154,6 @@ class Driver:
         if spec is not None and spec.on_indeterminate is not None:
             return spec.on_indeterminate
         return self.view.admitted.on_indeterminate if self.view.admitted is not None else "wait"
-
-    def body_scope(self, step: str, attempt: int) -> BodyScope:
-        """What stands behind a pure tool's body."""
-        return BodyScope(self.where(step, attempt), "", probing=False)
 
     def where(self, step: str, attempt: int) -> Current:
         """The place of an attempt, for code that asks."""
