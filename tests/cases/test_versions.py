@@ -119,13 +119,16 @@ def test_c32_nor_is_a_result_handed_to_another_call(case: Case, deploy: Deploy, 
 
 
 def test_c32_nor_to_another_tool_that_has_the_same_key_and_arguments(case: Case, deploy: Deploy) -> None:
-    text = SHOP.replace("import charge, mail", "import charge, mail, world").replace("charge(", 'charge.options(key="pay")(')
+    text = SHOP.replace("import charge, mail", "import charge, mail, world").replace(
+        "charge(", 'charge.options(key="pay")('
+    )
     deploy(text + TOOL)
     case.dies("run", "r", f"{deploy.file}:shop", '["bob"]', crash="committed:charge")
     deploy(text.replace("await charge", "await fee") + TOOL)
     stopped = case.says("serve", deploy.file, "r")[-1]
     assert stopped["error"] == "RunWaiting"
-    assert "tool charge as pay" in stopped["text"] and "tool fee as pay" in stopped["text"]
+    recorded, asked = stopped["text"].split("; the code asked for: ")
+    assert "charge" in recorded and "as pay" in recorded and "fee" in asked
     assert [line["tool"] for line in case.lines()] == ["charge"]
 
 
