@@ -1,4 +1,4 @@
-"""A body that is told to stop: in a coroutine or a thread, before its first line, in its grace, past it; and the driver itself."""
+"""A body that is told to stop: before its first line, in its grace, past it; and the driver itself."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from poimen.kernel.branch import BranchState
 from poimen.kernel.intent import IntentClassified, IntentDispatched, LateOutcome, Resolution
 from tests.cases import agents
 from tests.cases.agents import world
-from tests.cases.conftest import case, nursery  # noqa: F401 (fixtures)
 from tests.cases.holding import sound, stage
 
 if TYPE_CHECKING:
@@ -137,7 +136,7 @@ def test_a_plain_function_is_followed_to_its_end(case: Case, ends: str) -> None:
 
 
 def test_whoever_drives_may_be_interrupted_anywhere(case: Case) -> None:
-    """The coroutine behind `poimen.run` is cancelled after any number of turns of its loop: nothing on record is lost."""
+    """The coroutine behind `poimen.run` is cancelled after any number of turns of its loop: no record is lost."""
     world.witness = str(case.witness)
 
     def work(run_id: str) -> Coroutine[Any, Any, Any]:
