@@ -24,7 +24,7 @@ class PoimenError(Exception):
         where: `file:line`, a value's path, or the id of the thing concerned.
         why: why it matters.
         hint: how to go on; replaces the class's own.
-        ids: further facts, readable as attributes of the error.
+        ids: further facts, readable as attributes.
     """
 
     code: ClassVar[str] = "PO000"
@@ -390,10 +390,10 @@ def violated(rule: str, **ids: Any) -> NoReturn:
 
 
 def error_types() -> dict[str, type[PoimenError]]:
-    """All error classes by code, in the order of their codes."""
+    """Our error classes by code, in order; those that users derive have no code of their own."""
     todo, found = [PoimenError], dict[str, type[PoimenError]]()
-    while todo:
-        cls = todo.pop()
-        found[cls.code] = cls
+    for cls in todo:
+        if cls.__module__.partition(".")[0] == "poimen":
+            found[cls.code] = cls
         todo.extend(cls.__subclasses__())
     return dict(sorted(found.items()))
