@@ -22,7 +22,7 @@ from poimen.kernel.errors import PoimenError
 from poimen.log.api import TERMINAL_STATES
 from poimen.log.disk.connect import SQL
 from poimen.log.disk.group import Group
-from tests.cases import agents
+from tests.cases import agents, cancelling
 from tests.cases.agents import say, world
 
 if TYPE_CHECKING:
@@ -282,7 +282,6 @@ def reads(db: str, run_id: str) -> None:
 
 def limited(db: str, run_id: str, tool: str, in_step: str) -> None:
     """A call with a time limit of its workflow's own, which ends within its grace."""
-    from tests.cases import cancelling
 
     async def main() -> None:
         meeting = world.meetings["charge"] = agents.Meeting("finishes")

@@ -18,8 +18,10 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from poimen.engine import runtime
 from poimen.gate import points
-from tests.cases import children
+from poimen.log import sqlite
+from tests.cases import cancelling, children
 from tests.cases.agents import world
 
 
@@ -80,6 +82,10 @@ def _live(asked: dict[str, Any], fds: list[int]) -> None:
     finally:
         sys.stderr.flush()
         os._exit(code)
+
+
+# What `import poimen` leaves for later is loaded once, here, and not by each child.
+LOADED = (runtime, sqlite, cancelling)
 
 
 class Nursery:

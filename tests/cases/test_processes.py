@@ -97,10 +97,10 @@ def test_c10_runs_that_differ_only_in_a_tag_share_nothing(case: Case, size: int)
 
 
 def test_c13_what_a_worker_that_was_taken_for_dead_brings_is_kept_as_late(case: Case) -> None:
-    with case.child("asleep", "r", "one_charge", '["ann"]', stops=["charge"], lease_s=0.5) as first:
+    with case.child("asleep", "r", "one_charge", '["ann"]', stops=["charge"], lease_s=1.0) as first:
         entered = first.hear()
         first.signal(signal.SIGSTOP)
-        (second,) = case.says("run", "r", "one_charge", '["ann"]', lease_s=0.5)
+        (second,) = case.says("run", "r", "one_charge", '["ann"]', lease_s=1.0)
         assert second == {"result": "charged 10 to ann"}
         between = case.log("r")
         first.tell()
@@ -118,10 +118,10 @@ def test_c13_what_a_worker_that_was_taken_for_dead_brings_is_kept_as_late(case: 
 
 
 def test_c13_a_late_outcome_settles_what_nobody_knew(case: Case) -> None:
-    with case.child("asleep", "r", "one_mail", '["bob"]', stops=["mail"], lease_s=0.5) as first:
+    with case.child("asleep", "r", "one_mail", '["bob"]', stops=["mail"], lease_s=1.0) as first:
         first.hear()
         first.signal(signal.SIGSTOP)
-        with case.child("serve", AGENTS, "r", lease_s=0.5) as second:
+        with case.child("serve", AGENTS, "r", lease_s=1.0) as second:
             second.hear()
             assert second.hear()["error"] == "RunWaiting"
             assert [item.kind for item in case.log("r").inbox] == ["effect"]

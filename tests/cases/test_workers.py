@@ -12,11 +12,21 @@ import apsw
 import pytest
 
 import poimen
+from poimen import clock
 from poimen.engine import worker
 from poimen.kernel.errors import StorageFailed
-from poimen.kernel.intent import IntentClassified, IntentCommitted, IntentDispatched, LateOutcome
+from poimen.kernel.intent import (
+    IntentClassified,
+    IntentCommitted,
+    IntentDispatched,
+    LateOutcome,
+    NotSentOutcome,
+    Returned,
+)
 from tests.cases import agents
 from tests.cases.agents import world
+from tests.cases.cancelling import alone
+from tests.cases.holding import sound, stage
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator
@@ -189,3 +199,45 @@ def test_a_runtime_that_is_closed_lets_go_in_silence_and_the_next_one_goes_on(
     assert len(log.all(IntentDispatched)) == 1, "something was dispatched while the runtime was being closed"
     assert case.says("finish", "tests.cases.agents", "r") == [{"result": 1}]
     assert [line["about"] for line in case.lines("row")] == (["0", "1"] if drain else ["0", "0", "1"])
+
+
+class Later(clock.Source):
+    """A machine that has slept: its boot clock went on, its processes did not."""
+
+    def boot_us(self) -> int:
+        return super().boot_us() + 3600 * clock.US
+
+
+@pytest.mark.parametrize("taken", [False, True])
+def test_a_machine_that_slept_before_a_call_asks_whether_the_run_is_still_its_own(case: Case, taken: bool) -> None:
+    """The lease runs out between Dispatched and the call: nobody took the run, or another did and no call is made."""
+
+    async def main() -> None:
+        async with stage(case) as at:
+            at.door.hold("r", IntentDispatched, after=True)
+            await at.start(alone("charge"))
+            await at.door.held()
+            before, other = clock.use(Later()), at.case.beside()
+            try:
+                lease = other.claim("r", worker="another", lease_s=60) if taken else None
+                at.door.release()
+                if taken:
+                    await at.door.landed("r", LateOutcome)
+                    assert lease is not None and lease.epoch == 2
+                    other.release([lease])
+                assert await at.end() == "charged 10 to ann"
+            finally:
+                clock.use(before)
+                other.close()
+
+    here(main())
+    log = case.log("r")
+    sound(log)
+    assert len(case.lines("charge")) == 1
+    attempts = [attempt.state.name for attempt in log.line.steps["charge#0"].attempts]
+    assert attempts == (["INDETERMINATE", "SUCCEEDED"] if taken else ["SUCCEEDED"])
+    assert [(event.attempt, event.send) for event in log.all(IntentDispatched)] == [(1, 1), (2, 1)][: 1 + taken]
+    if taken:
+        assert isinstance(log.one(LateOutcome).outcome, NotSentOutcome)
+    else:
+        assert isinstance(log.one(IntentCommitted).outcome, Returned)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from poimen.engine.surface.results import InboxItem
     from poimen.kernel.events import Event
     from poimen.kernel.views import AttemptView, BranchView, IntentView
-    from poimen.log.api import Head
+    from poimen.log.api import Head, Store
     from tests.cases.nursery import Nursery
 
     E = TypeVar("E", bound=Event)
@@ -165,6 +165,10 @@ class Case:
             return []
         found = [json.loads(line) for line in self.witness.read_text("utf-8").splitlines()]
         return [line for line in found if tool in ("", line["tool"])]
+
+    def beside(self) -> Store:
+        """The database, as another process of this machine has it open."""
+        return open_store(str(self.db))
 
     # ---- the log -----------------------------------------------------------------------------------------------------
 

@@ -73,7 +73,8 @@ class Watched:
 class Play:
     """One program and its run, driven as often as it takes, with an operator who decides what nobody knows."""
 
-    def __init__(self, seed: int, nodes: list[Node] | None = None, **settings: Any) -> None:
+    def __init__(self, seed: int, nodes: list[Node] | None = None, *, workflow: Any = program, **settings: Any) -> None:
+        self.workflow = workflow
         self.run = f"run-{seed}"
         made = Maker(seed).nodes if nodes is None else nodes
         self.cell = CELLS[self.run] = Cell(seed=seed, nodes=made, chance=random.Random(seed), **settings)
@@ -110,7 +111,7 @@ class Play:
 
     def begin(self) -> CutStore:
         store = CutStore()
-        admit(store, program, self.run, self.seed)
+        admit(store, self.workflow, self.run, self.seed)
         return store
 
     async def go(self, store: CutStore) -> Played:

@@ -79,10 +79,10 @@ async def _answer(name: str, arg: int, *, sends: bool) -> int:
         await pause(cell.chance.random() * 0.003)
     if cell.fails == "lost" and again == 1 and name == "put":
         raise ConnectionError(f"{name} lost its answer to {arg}")
-    if cell.fails in {"", "lost"} or fate >= 24:
+    if cell.fails in {"", "lost"} or (fate >= 24 and cell.fails != "no"):
         return fate * 7919 % 1000
-    if cell.fails == "always":  # whatever the world has seen before
-        raise poimen.Rejected(f"{name} says no to {arg}", all_sends=True)
+    if cell.fails in {"no", "always"}:  # whatever the world has seen before
+        raise poimen.Rejected(f"{name} says no to {arg}", all_sends=cell.fails == "always")
     if fate < 12:
         raise poimen.Rejected(f"{name} says no to {arg}") if sends else ValueError(f"{name} of {arg}")
     if again == 1 and fate < 18:
@@ -165,7 +165,7 @@ CALM = ("gather", "gatherx", "nest", "ggg", "queue", "seq", "lock")
 """Kinds that cancel nothing and wait for no time: what a step that is tried again is made of."""
 WILD = (
     *("wait", "asc", "tg", "timeout", "wait_for", "shield", "sleep"),
-    *("decide", "finally", "stray", "agen", "event", "brief"),
+    *("decide", "finally", "stray", "agen", "kept", "event", "brief", "clock"),
 )
 FAILURES = (
     *(poimen.Rejected, poimen.NotSent, poimen.StepError, poimen.EffectAbandoned),
@@ -199,6 +199,7 @@ class Maker:
             "sleep0": lambda: (chance.randrange(1, 7),),
             "sleep": lambda: (chance.random() * 0.002,),
             "branch": lambda: (inner(2),),
+            "clock": lambda: (),
             "brief": lambda: (chance.choice(["look", "chat"]), chance.random() * 0.003),
             "timeout": lambda: (chance.random() * 0.003, inner(1)),
             "wait_for": lambda: (chance.random() * 0.003, inner(1)),
@@ -232,6 +233,7 @@ class State:
         self.traced = traced
         self.lock = asyncio.Semaphore(2)
         self.strays: list[asyncio.Task[int]] = []
+        self.kept: list[Any] = []
 
     def see(self, *what: Any) -> None:
         if self.traced:
@@ -467,11 +469,20 @@ async def _agen(node: Node, state: State, see: Any) -> int:
             await _quiet(("call", "look"), state)
             see("generator closed")
 
-    async for value in results():
+    generator = results()
+    if node[0] == "kept":
+        state.kept.append(generator)
+    async for value in generator:
         see("yielded", value)
         if value % 2:
-            break  # abandoned: it is closed when nobody holds it any more
+            break  # abandoned: it is closed when nobody holds it any more, one that is kept when the body has ended
     return 10
+
+
+async def _clock(node: Node, state: State, see: Any) -> int:
+    if state.traced:  # in a step that is tried again it is another time
+        see("clock", round(asyncio.get_running_loop().time(), 6))
+    return 13
 
 
 async def _event(node: Node, state: State, see: Any) -> int:
@@ -526,6 +537,8 @@ _KINDS: dict[str, Any] = {
     "finally": _finally,
     "stray": _stray,
     "agen": _agen,
+    "kept": _agen,
+    "clock": _clock,
     "event": _event,
     "brief": _brief,
     "call": _call,
@@ -559,9 +572,36 @@ async def program(seed: int) -> int:
     return state.h
 
 
+@poimen.step(attempts=2, backoff=0.001)
+def plain_unit(n: int) -> int:
+    """A step that is a plain function, in a thread of its own."""
+    value = put.sync(n) + calc.sync(n)
+    if poimen.current().attempt < 2 and value % 2:
+        raise Failing(value)
+    return value + pay.sync(value % 97)
+
+
+@poimen.workflow
+def plain_program(seed: int) -> int:
+    """A workflow that is a plain function."""
+    state = State(here(), h=seed, traced=True)
+    for n in range(3):
+        for name in ("look", "put", "calc"):
+            try:
+                state.see("value", TOOLS[name].sync(state.h % 97))
+            except FAILURES as error:
+                state.see("error", type(error).__name__)
+        state.see("decided", poimen.decide(f"p{n}", state.h % 10))
+        try:
+            state.see("step", plain_unit.sync(state.h % 97))
+        except FAILURES as error:
+            state.see("error", type(error).__name__)
+    return state.h
+
+
 def registry() -> Registry:
     found = Registry()
-    for one in (program, unit, stubborn, *TOOLS.values()):
+    for one in (program, plain_program, unit, stubborn, plain_unit, *TOOLS.values()):
         spec = spec_of(one)
         assert spec is not None
         found.add(spec)

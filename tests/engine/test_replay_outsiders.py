@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from poimen.engine import desk
+from poimen.engine import desk, loop
 from poimen.kernel.attempt import AttemptState
 from poimen.kernel.errors import Conflict
 from poimen.kernel.views import trunk
@@ -79,10 +79,12 @@ def _open(play: Play, played: Played, at: int) -> set[str]:
     return {s.name for s in line.steps.values() if s.last.state is AttemptState.RUNNING and s.kind != "step"}
 
 
-def test_cancelled_while_nobody_drove_it() -> None:
+@pytest.mark.parametrize("turns", [1, loop.SPIN])
+def test_cancelled_while_nobody_drove_it(turns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The code is told of the cancellation at a place of the order, whatever the crash left under way."""
     nodes: list[Node] = [("seq", [("finally", [("gather", [("call", n) for n in ("look", "put", "chat")])])])]
     told = 0
+    monkeypatch.setattr(loop, "SPIN", turns)
 
     async def one(seed: int) -> None:
         nonlocal told

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -133,6 +134,29 @@ def test_a_plain_function_is_followed_to_its_end(case: Case, ends: str) -> None:
         assert (len(log.inbox), later.inbox) == (1, [])
     else:
         assert log.attempt("press#0").state in {AttemptState.SUCCEEDED, AttemptState.INDETERMINATE}
+
+
+def test_a_plain_function_that_ends_when_the_log_is_closed_is_told_in_a_warning(
+    case: Case, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.witness = str(case.witness)
+    GATE.update(entered=threading.Event(), go=threading.Event())
+
+    async def main() -> None:
+        async with poimen.Runtime(str(case.db), modules=[sys.modules[__name__]], drain=0) as runtime:
+            await runtime.start(pressing(), run_id="r")
+            await asyncio.to_thread(GATE["entered"].wait)
+            assert runtime._worker is not None
+            threads = runtime._worker.threads
+        GATE["go"].set()
+        await asyncio.to_thread(threads.shutdown, wait=True)
+        for _ in range(3):
+            await asyncio.sleep(0)
+
+    asyncio.run(main())
+    ((level, said),) = [(record.levelname, record.getMessage()) for record in caplog.records if record.args]
+    assert level == "WARNING" and "the end of r/press#0/1/0 came when the log was closed" in said
+    assert case.log("r").intent("press#0").open
 
 
 def test_whoever_drives_may_be_interrupted_anywhere(case: Case) -> None:

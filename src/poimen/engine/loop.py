@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 from poimen._typing import override
 from poimen.engine.futures import Bridged, Numbers, RunFuture, RunTask, RunTimer
+from poimen.kernel.errors import Suspended
 
 T = TypeVar("T")
 _log = logging.getLogger("poimen.run")
@@ -80,6 +81,7 @@ class RunLoop(asyncio.AbstractEventLoop):
         self._tasks: weakref.WeakSet[RunTask] = weakref.WeakSet()
         self._name = name
         self._asyncgens: dict[int, weakref.ref[AsyncGenerator[Any, Any]]] = {}
+        self._contexts: dict[int, contextvars.Context] = {}
         self.foreign = 0
         self.silent = False
         self._spun = False
@@ -139,18 +141,25 @@ class RunLoop(asyncio.AbstractEventLoop):
     def _begun_asyncgen(self, agen: AsyncGenerator[Any, Any]) -> None:
         key = id(agen)
         self._asyncgens[key] = weakref.ref(agen, lambda _agen: self._asyncgens.pop(key, None))
+        for done in self._contexts.keys() - self._asyncgens.keys():
+            del self._contexts[done]
+        self._contexts[key] = contextvars.copy_context()
 
     def _close_asyncgen(self, agen: AsyncGenerator[Any, Any]) -> None:
-        self._asyncgens.pop(id(agen), None)
+        """Nobody holds the generator any more; whose it was is known from when it began."""
+        context = self._contexts.pop(id(agen), None)
         if not self.silent:
-            self.call_soon_threadsafe(lambda: self.create_task(cast("Coroutine[Any, Any, Any]", agen.aclose())))
+            self.call_soon_threadsafe(self._close, agen, context)
+
+    def _close(self, agen: AsyncGenerator[Any, Any], context: contextvars.Context | None) -> None:
+        self.create_task(cast("Coroutine[Any, Any, Any]", agen.aclose()), context=context)
 
     def close_asyncgens(self) -> bool:
         """Close the generators that nobody has driven to their end; whether there were any."""
         left = [agen for agen in (ref() for ref in self._asyncgens.values()) if agen is not None]
         self._asyncgens.clear()
         for agen in left:
-            self.create_task(cast("Coroutine[Any, Any, Any]", agen.aclose()))
+            self._close(agen, self._contexts.pop(id(agen), None))
         return bool(left)
 
     # ---- handles, timers, tasks --------------------------------------------------------------------------------
@@ -320,8 +329,8 @@ class RunLoop(asyncio.AbstractEventLoop):
 
     @override
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        if not self.silent:
-            error = context.get("exception")
+        error = context.get("exception")
+        if not self.silent and not isinstance(error, Suspended):
             _log.error("run %s: %s", self._name, context.get("message"), exc_info=error)
 
     @override

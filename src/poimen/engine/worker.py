@@ -267,6 +267,13 @@ class Worker:
             elif not driver.done.done():
                 driver.ending.stop(Fenced(f"the lease of {run} was lost", run=run))
 
+    def holds(self, driver: Driver) -> bool:
+        """Whether a run is still ours although its lease may have run out: the machine slept, and nobody took it."""
+        kept = self.store.renew([driver.lease], lease_s=LEASE_S)
+        if kept:
+            driver.lease = kept[0]
+        return bool(kept)
+
     async def _look(self) -> None:
         while self.error is None:
             self._look_now()

@@ -32,11 +32,7 @@ from poimen.engine.timers import Timers
 from poimen.gate.guard import open_code
 from poimen.kernel.branch import BranchState
 from poimen.kernel.errors import NotStorable, PoimenError, StepError
-from poimen.kernel.events import (
-    BranchResumed,
-    BranchStarted,
-    CancelDelivered,
-)
+from poimen.kernel.events import BranchResumed, BranchStarted, CancelDelivered
 from poimen.kernel.views import trunk
 
 if TYPE_CHECKING:
@@ -144,7 +140,10 @@ class Driver:
         return self.line.cancel_why if self.line.cancel_lsn else "cancelled by the workflow"
 
     def lease_left_s(self) -> float:
-        """Seconds until this worker's right to send ends, the margin taken off."""
+        """Seconds until this worker's right to send ends, the margin taken off; one that ran out is asked for anew."""
+        left = (self.lease.until - clock.boot_us()) / 1e6 - self.worker.dispatch_margin_s
+        if left > 0 or not self.worker.holds(self):
+            return left
         return (self.lease.until - clock.boot_us()) / 1e6 - self.worker.dispatch_margin_s
 
     def on_indeterminate(self, spec: ToolSpec | None, call: Call | None) -> OnUnknown:

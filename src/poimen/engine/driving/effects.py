@@ -10,8 +10,9 @@ Source: design protocol.md, sections 3 to 5.
 from __future__ import annotations
 
 import asyncio
+import logging
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from poimen import clock
 from poimen.declare.specs import described
@@ -22,7 +23,7 @@ from poimen.gate.guard import Guard
 from poimen.gate.port import Closed, Dropped, Key, Known, Landed, Refused, Stopped, Unknown
 from poimen.gate.request_id import generation, read_request_id, request_id
 from poimen.kernel.effect_class import EffectClass, Terms, stricter
-from poimen.kernel.errors import CodeChanged, Conflict, Suspended
+from poimen.kernel.errors import CodeChanged, Conflict, PoimenError, Suspended
 from poimen.kernel.intent import IntentDemoted, IntentPending, RuleApplied
 from poimen.kernel.resolution import key_lapse
 
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from poimen.kernel.events import Event
     from poimen.kernel.intent import LateOutcome, Outcome
     from poimen.kernel.views import IntentView, RequestView
+
+_log: Final = logging.getLogger("poimen.run")
 
 
 class EffectPort:
@@ -59,8 +62,12 @@ class EffectPort:
             raise Refused from conflict
 
     def late(self, event: LateOutcome) -> None:
-        """Append as an outsider."""
-        self._driver.append_outside(event)
+        """Append as an outsider; a log that is closed by then can keep nothing any more."""
+        try:
+            self._driver.append_outside(event)
+        except PoimenError as error:
+            which = f"{self._driver.run}/{event.step}/{event.attempt}/{event.ordinal}"
+            _log.warning("the end of %s came when the log was closed, and is not on record: %s", which, error.message)
 
     def left_running(self, key: Key) -> None:
         """A body goes on past its grace: the run is not at rest, and stays ours, until it has ended."""
