@@ -59,7 +59,13 @@ CANCELLED: dict[str, list[Node]] = {
         ("seq", _calls("put")),
     ],
     "called off by the code": [
-        ("seq", [("timeout", 0.0004, [("gather", _calls("look", "put", "pay", "chat"))]), ("wait", 1, _calls("look", "chat"))])
+        (
+            "seq",
+            [
+                ("timeout", 0.0004, [("gather", _calls("look", "put", "pay", "chat"))]),
+                ("wait", 1, _calls("look", "chat")),
+            ],
+        )
     ],
     "one after another": [
         ("seq", [*_calls("put", "look"), ("step", "stubborn", 1)]),
