@@ -56,8 +56,11 @@ def _attend(wish: socket.socket) -> None:
     for fd in (0, 1, *fds):
         os.close(fd)
     wish.sendall(f"{pid}\n".encode())
-    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    wish.sendall(f"{code}\n".encode())
+    ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    assert ended is not None
+    wish.sendall(f"{ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status}\n".encode())
+    wish.recv(1)  # while the parent is there, the pid is nobody else's: a signal for it finds this child or none
+    os.waitpid(pid, 0)
     os._exit(0)
 
 

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from poimen.blobs.tables import TieredBlobs
 from poimen.engine import desk
+from poimen.engine.worker import Worker
 from poimen.kernel.attempt import AttemptState
+from poimen.kernel.events import BranchResumed
 from poimen.kernel.views import trunk
 from poimen.log.writer import Door
-from tests.engine.playing import Play, difference
-from tests.engine.programs import State, mixed, plain_program
+from tests.engine.playing import Play, Watched, difference
+from tests.engine.programs import REGISTRY, State, mixed, plain_program
 from tests.engine.simulated import folded, in_simulated_time
 
 if TYPE_CHECKING:
@@ -98,6 +101,36 @@ def test_a_cancel_at_every_commit(name: str, recovered: bool) -> None:
     for seed in range(3):
         in_simulated_time((name, seed), partial(one, seed))
     assert ends.count("CANCELLED") > 10
+
+
+def test_what_is_acted_upon_while_a_commit_is_told_is_folded_in_its_place() -> None:
+    """Two batches in one commit above a cancel: telling of the first one commits a third before the second is told."""
+
+    async def one() -> None:
+        play = Play(1, [("seq", [("sleep", 0.001), ("sleep", 3600.0)])], fails="")
+        store = play.begin()
+        worker = Worker(store, TieredBlobs(store, None), REGISTRY, concurrency=1)
+        play.cell.watched = Watched()
+        driver = worker.claim(play.run)
+        assert driver is not None
+        play.cell.watched.by(driver)
+        while not any(r.kind.startswith("timer.fired") for r in store.records(play.run)):
+            await asyncio.sleep(0)
+        _cancel(play.run, store.beside())
+        worker.open_guards = 2  # as while effects are at work: what one turn submits shares a commit
+        again = BranchResumed(epoch=driver.epoch, worker=worker.id, code=worker.code, why="woken")
+        driver.submit((again,))
+        driver.submit((again,))
+        worker.open_guards = 1
+        await driver.done
+        assert driver.error is None
+        records = store.records(play.run)
+        assert driver.view == folded(play.run, records)
+        kinds = [r.kind.partition(".v")[0] for r in records][-5:]
+        assert kinds == ["cancel.requested", "branch.resumed", "branch.resumed", "cancel.delivered", "branch.ended"]
+        await worker.close(drain_s=0.0)
+
+    in_simulated_time(0, one)
 
 
 # ---- reads -----------------------------------------------------------------------------------------------------------

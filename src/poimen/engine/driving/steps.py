@@ -146,7 +146,7 @@ class Steps:
         """Start a new attempt of a parked step once everything unknown in the last one is resolved."""
         step = self.driver.line.steps[call.key]
         begun = self.current.get(call.key, 1) > step.last.no
-        if self.driver.stopping() or begun or not step.parked or call.future.done():
+        if self.driver.stopping() or self.driver.root_ended() or begun or not step.parked or call.future.done():
             return
         if any(i.open for i in step.last.intents.values()):
             return
