@@ -36,7 +36,17 @@ if TYPE_CHECKING:
 
 STEP = {alone: "{}#0", inside: "part#0"}
 WAYS = [pytest.param(alone, id="alone"), pytest.param(inside, id="in-step")]
-BY = ["here", "another process"]
+EFFECTS = [
+    pytest.param(tool, way, by, id=f"{tool}-{'alone' if way is alone else 'in-step'}-{by}")
+    for tool, way, by in [
+        ("charge", alone, "here"),
+        ("charge", inside, "here"),
+        ("look", alone, "here"),
+        ("look", inside, "here"),
+        ("charge", alone, "another process"),
+        ("look", inside, "another process"),
+    ]
+]
 
 
 def stopped(log: Log) -> tuple[BranchState, str, int]:
@@ -65,10 +75,8 @@ async def hold_and_cancel(at: Stage, call: Any, event: type[Any], *, after: bool
     return log
 
 
-@pytest.mark.parametrize("by", BY)
 @pytest.mark.parametrize("after", [False, True], ids=["in line", "durable"])
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("tool", ["charge", "look"])
+@pytest.mark.parametrize(("tool", "way", "by"), EFFECTS)
 def test_during_the_commit_of_pending_nothing_is_sent(case: Case, tool: str, way: Any, after: bool, by: str) -> None:
     async def main() -> Log:
         async with stage(case) as at:
@@ -82,10 +90,8 @@ def test_during_the_commit_of_pending_nothing_is_sent(case: Case, tool: str, way
     assert case.lines() == [] and log.inbox == []
 
 
-@pytest.mark.parametrize("by", BY)
 @pytest.mark.parametrize("after", [False, True], ids=["in line", "durable"])
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("tool", ["charge", "look"])
+@pytest.mark.parametrize(("tool", "way", "by"), EFFECTS)
 def test_during_the_commit_of_dispatched_the_call_is_not_made(
     case: Case, tool: str, way: Any, after: bool, by: str
 ) -> None:
@@ -103,10 +109,8 @@ def test_during_the_commit_of_dispatched_the_call_is_not_made(
         assert not log.all(IntentDispatched), "the log took a Dispatched above a cancellation"
 
 
-@pytest.mark.parametrize("by", BY)
 @pytest.mark.parametrize("after", [False, True], ids=["in line", "durable"])
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("tool", ["charge", "look"])
+@pytest.mark.parametrize(("tool", "way", "by"), EFFECTS)
 def test_during_the_commit_of_the_outcome_it_is_kept(case: Case, tool: str, way: Any, after: bool, by: str) -> None:
     async def main() -> Log:
         async with stage(case) as at:
