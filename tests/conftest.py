@@ -29,7 +29,7 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("night" if config.getoption("--nightly") else "day")
     for name in [name for name in os.environ if name.startswith("POIMEN_")]:
         del os.environ[name]  # a database or an actor set in the shell must not reach a test
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it, and so would children
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background, also by children
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
