@@ -58,7 +58,9 @@ def _attend(wish: socket.socket) -> None:
     wish.sendall(f"{pid}\n".encode())
     ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
     assert ended is not None
-    wish.sendall(f"{ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status}\n".encode())
+    *_, code, kind = ended
+    code = code if kind == os.CLD_EXITED else -code
+    wish.sendall(f"{code}\n".encode())
     wish.recv(1)  # while the parent is there, the pid is nobody else's: a signal for it finds this child or none
     os.waitpid(pid, 0)
     os._exit(0)
