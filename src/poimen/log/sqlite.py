@@ -95,8 +95,9 @@ class SqliteStore:
             raise
 
     def _open_for_writing(self, vfs: str | None) -> Handle:
+        anchored = self._anchor.mark()
         if not files.holds_anything(self.path):
-            self._anchor.refuse_old(None, self.path)
+            self._anchor.refuse_old(anchored, None, self.path)
         files.prepare(self.path)
         return Handle(self.path, vfs=vfs)
 
@@ -106,7 +107,8 @@ class SqliteStore:
             self._settle(handle)
         elif handle.alone:
             handle.truncate("opening after the last process")
-        self._anchor.refuse_old(connect.mark_of(handle.rows), self.path)
+        anchored = self._anchor.mark()
+        self._anchor.refuse_old(anchored, connect.mark_of(handle.rows), self.path)
         self._grow_generation(handle)
         if handle.alone:
             self._anchor.compact()

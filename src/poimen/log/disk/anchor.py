@@ -159,17 +159,18 @@ class Anchor:
             os.close(fd)
         files.sync_directory(self._path.parent)
 
-    def refuse_old(self, mark: Mark | None, db: Path) -> None:
+    def refuse_old(self, anchored: Mark | None, mark: Mark | None, db: Path) -> None:
         """Refuse a database that is older than what was anchored of it.
 
         Arguments:
+            anchored: what `mark()` told before the database was asked: another process moves the database first.
             mark: what the database says; None: it is new.
             db: its path, for the message.
 
         Raises:
             Corrupt: when records that were acknowledged are missing from it.
         """
-        what = Anchored(mark=self.mark()).newer_than(mark)
+        what = Anchored(mark=anchored).newer_than(mark)
         if not what:
             return
         raise Corrupt(
