@@ -41,6 +41,7 @@ class Cell:
     nodes: list[Node]
     chance: random.Random
     fails: str = "sometimes"
+    slow: bool = False
     trace: list[tuple[bool, tuple[Any, ...]]] = field(default_factory=list)
     entered: list[tuple[str, int, str]] = field(default_factory=list)
     sends: dict[str, int] = field(default_factory=dict)
@@ -75,8 +76,8 @@ async def _answer(name: str, arg: int, *, sends: bool) -> int:
         return fate * 7919 % 1000  # part of a step's own code: it must not depend on chance
     for _ in range(cell.chance.randrange(6)):
         await asyncio.sleep(0)
-    if cell.chance.randrange(4) == 0:
-        await pause(cell.chance.random() * 0.003)
+    if cell.slow or cell.chance.randrange(4) == 0:
+        await pause(0.003 if cell.slow else cell.chance.random() * 0.003)
     if cell.fails == "lost" and again == 1 and name == "put":
         raise ConnectionError(f"{name} lost its answer to {arg}")
     if cell.fails in {"", "lost"} or (fate >= 24 and cell.fails != "no"):
@@ -599,9 +600,28 @@ def plain_program(seed: int) -> int:
     return state.h
 
 
+@poimen.step
+def stubborn_thread(n: int) -> int:
+    """A plain function that goes on when a call of its own was cancelled."""
+    try:
+        return put.sync(n)
+    except asyncio.CancelledError:
+        put.sync(n + 1)
+        raise
+
+
+@poimen.workflow
+async def cancels_twice(seed: int) -> int:
+    work = asyncio.ensure_future(stubborn_thread.aio(seed))
+    await asyncio.sleep(0.0001)
+    work.cancel()
+    await asyncio.sleep(0.0001)
+    return 0  # what is left is cancelled once more
+
+
 def registry() -> Registry:
     found = Registry()
-    for one in (program, plain_program, unit, stubborn, plain_unit, *TOOLS.values()):
+    for one in (program, plain_program, cancels_twice, stubborn_thread, unit, stubborn, plain_unit, *TOOLS.values()):
         spec = spec_of(one)
         assert spec is not None
         found.add(spec)

@@ -16,7 +16,7 @@ from poimen.kernel.events import BranchResumed
 from poimen.kernel.views import trunk
 from poimen.log.writer import Door
 from tests.engine.playing import Play, Watched, difference
-from tests.engine.programs import REGISTRY, State, mixed, plain_program
+from tests.engine.programs import REGISTRY, State, cancels_twice, mixed, plain_program
 from tests.engine.simulated import folded, in_simulated_time
 
 if TYPE_CHECKING:
@@ -253,6 +253,25 @@ def test_plain_functions_repeat_themselves_from_every_cut(seed: int) -> None:
         assert len(play.cell.entered) == before
 
     in_simulated_time(seed, one)
+
+
+def test_a_plain_step_is_followed_to_its_end_however_often_it_is_cancelled() -> None:
+    """Twice cancelled while its call is under way: its attempt ends after its code, and nothing is left running."""
+
+    async def one() -> None:
+        play = Play(5, [()], workflow=cancels_twice, fails="", slow=True)
+        played = await play.go(play.begin())
+        assert played.how == "ended", played.details
+        line = _line(play, played)
+        assert line.steps["stubborn_thread#0"].last.state is AttemptState.CANCELLED
+        kinds = [r.kind.partition(".v")[0] for r in played.records]
+        assert kinds.count("intent.committed") == 2  # what it still had to do was done
+        assert kinds.index("attempt.cancelled") > max(i for i, kind in enumerate(kinds) if kind == "intent.committed")
+        for at in played.cuts():
+            again = await play.go(played.store.cut(play.run, at))
+            assert again.how == "ended", again.details
+
+    in_simulated_time(0, one)
 
 
 def test_the_state_of_a_step_is_told_by_its_record() -> None:

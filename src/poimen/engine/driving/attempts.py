@@ -126,21 +126,20 @@ class Attempts:
             await self._body_ended(scope, call, value=value)
 
     async def _await_thread(self, scope: AttemptScope, call: Call, thread: asyncio.Future[Any]) -> None:
-        try:
-            value = await asyncio.shield(thread)
-        except asyncio.CancelledError as error:
-            scope.cancelling = True
-            for effect in scope.effects.values():
-                effect.future.cancel()
+        """A thread cannot be stopped: what it waits for is, however often it is cancelled, and its end is awaited."""
+        stopped: asyncio.CancelledError | None = None
+        while not thread.done():
             try:
-                await thread
-            except BaseException as late:  # noqa: BLE001 (the thread's own end, whatever it is)
-                error = late if isinstance(late, asyncio.CancelledError) else error
-            await self._body_ended(scope, call, error=error)
-        except BaseException as error:  # noqa: BLE001 (recorded as the attempt's end)
-            await self._body_ended(scope, call, error=error)
-        else:
-            await self._body_ended(scope, call, value=value)
+                await asyncio.wait([thread])
+            except asyncio.CancelledError as told:
+                if self._let_go(scope):
+                    raise
+                stopped = told
+                for effect in scope.effects.values():
+                    effect.future.cancel()
+        error = thread.exception() or stopped
+        value = thread.result() if error is None else None
+        await self._body_ended(scope, call, value=value, error=error)
 
     async def _body_ended(
         self, scope: AttemptScope, call: Call, *, value: Any = None, error: BaseException | None = None

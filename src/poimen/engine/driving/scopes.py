@@ -236,7 +236,6 @@ class AttemptScope(Scope):
         self.recorded: dict[int, IntentView] = {}
         self.over = False
         self.work: asyncio.Future[Any] | None = None
-        self.cancelling = False
         self.unknown = False
 
     def call(self, spec: ToolSpec, packed: bytes, options: Options) -> Coroutine[Any, Any, Any]:
