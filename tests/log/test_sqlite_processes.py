@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import select
@@ -14,7 +15,7 @@ import pytest
 
 from poimen.kernel.errors import Corrupt, Fenced, InvariantViolated, StorageFailed
 from poimen.log.api import Lease
-from poimen.log.disk import files, locks
+from poimen.log.disk import connect, files, locks
 from poimen.log.sqlite import SqliteStore
 from tests.log.stores import Child, admitted, batch, landed, moved_clock
 
@@ -77,16 +78,45 @@ def test_lsns_have_no_gap_and_nothing_acknowledged_is_lost_under_kills(db: Path,
 
 
 def test_many_may_open_a_new_database_at_once(db: Path) -> None:
-    children = [Child("create", db) for _ in range(5)]
-    assert [child.says() for child in children] == ["ready"] * 5
-    for child in children:
-        child.go_on()
-    assert [child.says() for child in children] == ["done"] * 5
-    assert [child.end() for child in children] == [0] * 5
+    with contextlib.ExitStack() as all_ended:
+        children = [all_ended.enter_context(Child("create", db)) for _ in range(5)]
+        assert [child.says() for child in children] == ["ready"] * 5
+        for child in children:
+            child.go_on()
+        assert [child.says() for child in children] == ["done"] * 5
+        assert [child.end() for child in children] == [0] * 5
     store = SqliteStore(db)
     assert len(store.heads()) == 5
     assert list(store.check()) == []
     store.close()
+
+
+def test_an_opening_that_is_overtaken_accuses_nobody(db: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whenever one opening has asked what the database says of itself, another process moves it and its anchor."""
+    store = SqliteStore(db)
+    admitted(store)
+    store.close()
+    mark_of = connect.mark_of
+    with contextlib.ExitStack() as all_ended:
+        first = all_ended.enter_context(Child("hold", db, "r1"))
+        assert first.says() == 1
+        others = [all_ended.enter_context(Child("create", db)) for _ in range(3)]
+        assert [other.says() for other in others] == ["ready"] * 3
+        waiting = iter(others)
+
+        def overtaken(rows: Any) -> Any:
+            mark = mark_of(rows)
+            other = next(waiting)
+            other.go_on()
+            assert other.says() == "done"
+            return mark
+
+        monkeypatch.setattr(connect, "mark_of", overtaken)
+        store = SqliteStore(db)
+        monkeypatch.undo()
+        assert next(waiting, None) is None
+        assert {head.run for head in store.heads()} == {"r1", *(f"r{other.process.pid}" for other in others)}
+        store.close()
 
 
 def test_writers_take_turns(db: Path, scale: Scale) -> None:
