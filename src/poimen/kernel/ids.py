@@ -19,7 +19,6 @@ RunId = NewType("RunId", str)
 BranchId = NewType("BranchId", str)
 StepKey = NewType("StepKey", str)
 RequestId = NewType("RequestId", str)
-Digest = NewType("Digest", str)
 
 TRUNK: Final = BranchId("main")
 

@@ -11,7 +11,6 @@ Source: design storage.md, "The log".
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -19,17 +18,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from poimen.kernel.errors import PoimenError
-
-
-class Durability(Enum):
-    """When an append counts as done.
-
-    IMMEDIATE: durable when the ticket is done. EVENTUAL: waits for the next immediate append of the
-    same run and goes into its transaction, or for 100 ms.
-    """
-
-    IMMEDIATE = "immediate"
-    EVENTUAL = "eventual"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +89,6 @@ class Batch:
         state: the state of the run's newest branch after this batch, when the batch changes it.
         admits: the batch creates the run; refused if the run exists.
         blobs: bodies that the records name, written in the same transaction.
-        durability: see `Durability`.
     """
 
     run: str
@@ -112,7 +99,6 @@ class Batch:
     state: str | None = None
     admits: bool = False
     blobs: tuple[Blob, ...] = ()
-    durability: Durability = Durability.IMMEDIATE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

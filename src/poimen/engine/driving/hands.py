@@ -16,7 +16,7 @@ from poimen.declare import values
 from poimen.engine.driving.replay import HandOver, hand_over_of
 from poimen.gate.error_record import rebuild
 from poimen.kernel.attempt import AttemptState
-from poimen.kernel.errors import EffectAbandoned, IndeterminateOutcome, NotStorable
+from poimen.kernel.errors import EffectAbandoned, IndeterminateOutcome, InvariantViolated, NotStorable
 from poimen.kernel.events import (
     AttemptCancelled,
     AttemptFailed,
@@ -249,7 +249,7 @@ class Hands:
                 intents = self._driver.line.steps[event.step].attempts[event.attempt - 1].intents
                 future.set_exception(indeterminate(intents[event.unknown[0]]))
             case _:
-                pass
+                raise InvariantViolated(f"{type(event).__name__} tells the code nothing, and was handed over to it")
 
     def _tell_effect(self, scope: AttemptScope, call: Call, event: Event) -> None:
         future = call.future
