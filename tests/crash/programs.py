@@ -200,3 +200,10 @@ def leave(code: int) -> None:
 
 def never_end() -> None:
     threading.Event().wait()
+
+
+def never_end_holding(fifo: str) -> None:
+    """Whoever reads at the other end is told of this process by its end alone."""
+    with Path(fifo).open("wb", buffering=0) as held:
+        held.write(b"here")
+        never_end()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -143,10 +144,16 @@ def test_code_that_starts_threads_is_refused_by_name(tmp_path: Path) -> None:
 
 
 def test_a_server_that_is_gone_is_told_and_leaves_no_child(tmp_path: Path) -> None:
+    fifo = tmp_path / "held by the child"
+    os.mkfifo(fifo)
     with ForkServer(f"{PROGRAMS}:add") as made:
-        child = made.begin(f"{PROGRAMS}:never_end")
-        assert made.run(f"{PROGRAMS}:add", args=(1, 1)).value == 2
-        os.kill(made.pid, signal.SIGKILL)
+        child = made.begin(f"{PROGRAMS}:never_end_holding", args=(str(fifo),))
+        with fifo.open("rb", buffering=0) as witness:
+            assert witness.read(4) == b"here"
+            assert made.run(f"{PROGRAMS}:add", args=(1, 1)).value == 2
+            os.kill(made.pid, signal.SIGKILL)
+            assert select.select([witness], [], [], 20)[0], "the child outlives its server"
+            assert witness.read() == b""
         with pytest.raises(StorageFailed, match="does not answer"):
             child.ended()
 

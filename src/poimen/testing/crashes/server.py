@@ -9,16 +9,18 @@ Source: design proof.md, P2 (fork server).
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import json
 import os
 import select
 import signal
 import socket
+import sys
 import threading
 import traceback
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from poimen import clock
 from poimen.testing.crashes.orders import EXIT_CODES, Order, perform, resolve, search_here
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 
 LOOK_S = 0.05
 """How often children are looked for that died without closing their pipe, in seconds."""
+
+_PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 
 
 @dataclass(slots=True, kw_only=True)
@@ -96,9 +100,11 @@ class _Server:
             self.answer(number=number, how="gone", why=f"the code has started threads in the fork server: {names}")
             return
         mine, its = os.pipe()
+        server = os.getpid()
         pid = os.fork()
         if pid == 0:
             self._line.close()
+            _end_with(server)
             for fd in (mine, *(child.pipe for child in self._children.values())):
                 os.close(fd)
             _obey(order, its)
@@ -122,6 +128,14 @@ class _Server:
         how = "overdue" if child.overdue else "killed" if died == signal.SIGKILL else told.get("how", "gone")
         code = os.waitstatus_to_exitcode(end)
         self.answer(number=child.number, **told | {"how": how, "signal": died, "code": code})
+
+
+def _end_with(server: int) -> None:
+    """In the fork: ask Linux to kill it when the server dies of SIGKILL; elsewhere it goes on until its own end."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != server:
+            os._exit(1)
 
 
 def _obey(order: Order, pipe: int) -> NoReturn:
