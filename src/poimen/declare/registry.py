@@ -9,6 +9,7 @@ Source: design api.md, "Declaring" (names); "Calling" (no process-global runtime
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from collections import deque
 from collections.abc import Iterator
@@ -98,6 +99,12 @@ class Registry:
     def verifier(self, name: str) -> VerifierSpec | None:
         """The verifier of this name, or None."""
         return self._verifiers.get(name)
+
+    @property
+    def digest(self) -> str:
+        """Names the code that is loaded: sha256 over the digests of all declared bodies, 64 hex digits."""
+        parts = sorted(f"{spec.kind}:{spec.name}:{spec.code_digest}" for spec in self)
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
     def __iter__(self) -> Iterator[AnySpec]:
         """Workflows, then what they call, then verifiers; each in the order of their collection."""

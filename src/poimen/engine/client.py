@@ -8,6 +8,7 @@ Source: design api.md, "Client and Runtime"; case C04.
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
@@ -16,7 +17,7 @@ from poimen.blobs.tables import TieredBlobs
 from poimen.declare import values
 from poimen.declare.specs import WorkflowSpec, spec_of
 from poimen.engine import desk, reading
-from poimen.engine.handle import Run, actor
+from poimen.engine.handle import WATCH_S, Run, actor
 from poimen.gate import points
 from poimen.kernel.errors import NotFound, RunExists
 from poimen.kernel.events import RunAdmitted
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from poimen.engine.surface.results import InboxItem, RunState
     from poimen.episodes import Verdict
     from poimen.kernel.intent import Payload
+    from poimen.kernel.views import RunView
     from poimen.log.api import Store
 
 T = TypeVar("T")
@@ -129,6 +131,15 @@ class Client:
 
     def nudge(self) -> None:
         """Let whoever drives runs in this process look for new records."""
+
+    async def rest(self, run: str) -> RunView | None:
+        """Wait a little before one looks at a run again.
+
+        Returns:
+            The run as it came to rest, where it was driven in this process; None: look.
+        """
+        await asyncio.sleep(WATCH_S)
+        return None
 
     def check(self, run: str) -> None:
         """Raise what has stopped this client, or the run in it, if anything has."""

@@ -1,4 +1,4 @@
-"""The handle to one run: wait for it, look at it, ask it to stop.
+"""The handle to one run: wait for it, look at it, ask it to stop; and who waits in this process.
 
 This module must never claim or drive a run; it keeps the invariant that waiting for a run, and giving up waiting,
 changes nothing in it.
@@ -12,7 +12,7 @@ import asyncio
 import getpass
 import os
 import socket
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar
 
 from poimen._typing import override
 from poimen.declare.specs import seconds
@@ -28,13 +28,14 @@ if TYPE_CHECKING:
     from poimen.engine.client import Client
     from poimen.engine.surface.results import Branch, BranchDiff, Emitted, RewindPlan, Standing
     from poimen.episodes import EpisodeView
+    from poimen.kernel.views import RunView
     from poimen.log.api import Record
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
-WATCH_S = 0.05
-"""How often a waiting reader looks, in seconds."""
+WATCH_S: Final = 0.05
+"""How often other processes' commits are looked for, in seconds."""
 
 
 def actor() -> str:
@@ -71,18 +72,27 @@ class Run(Generic[T_co]):
         return await asyncio.wait_for(self._result(waiting), seconds(timeout))
 
     async def _result(self, waiting: str) -> Any:
-        store = self._client.store
+        left: RunView | None = None
         while True:
             self._client.check(self.id)
-            head = store.head(self.id)
-            if head is not None and (head.state in TERMINAL_STATES or (head.state == "WAITING" and waiting == "raise")):
-                view, _ = reading.read_run(store, self.id)
-                parked = reading.waits_for(view)
-                if head.state in TERMINAL_STATES:
-                    return reading.outcome(view, self._client.bodies, self._annotation)
-                if parked is not None:
-                    raise parked
-            await asyncio.sleep(WATCH_S)
+            if left is None or not reading.has_ended(left):
+                left = self._ended(waiting)
+            if left is not None:
+                return reading.outcome(left, self._client.bodies, self._annotation)
+            left = await self._client.rest(self.id)
+
+    def _ended(self, waiting: str) -> RunView | None:
+        """The run as the log has it, if it has ended."""
+        store = self._client.store
+        head = store.head(self.id)
+        if head is None or not (head.state in TERMINAL_STATES or (head.state == "WAITING" and waiting == "raise")):
+            return None
+        view, _ = reading.read_run(store, self.id)
+        if head.state in TERMINAL_STATES:
+            return view
+        if (parked := reading.waits_for(view)) is not None:
+            raise parked
+        return None
 
     async def standing(self) -> Standing:
         """Where the run stands: state, why it does not move, which command moves it."""
@@ -157,3 +167,42 @@ class Run(Generic[T_co]):
     @override
     def __repr__(self) -> str:
         return f"<Run {self.id}>"
+
+
+class Waiters:
+    """Those who wait, by run. Belongs to one event loop."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, set[asyncio.Future[RunView | None]]] = {}
+
+    async def rest(self, run: str, timeout_s: float | None) -> RunView | None:
+        """Wait until a run has come to rest here.
+
+        Arguments:
+            run: its id.
+            timeout_s: how long, in seconds; None: until told.
+
+        Returns:
+            The run as its driver left it; None when there is nothing to tell but that it is time to look.
+        """
+        told: asyncio.Future[RunView | None] = asyncio.get_running_loop().create_future()
+        waiting = self._waiting.setdefault(run, set())
+        waiting.add(told)
+        try:
+            await asyncio.wait([told], timeout=timeout_s)
+        finally:
+            waiting.discard(told)
+            if not waiting and self._waiting.get(run) is waiting:
+                del self._waiting[run]
+        return told.result() if told.done() else None
+
+    def tell(self, run: str, view: RunView | None = None) -> None:
+        """A run has come to rest, or will not be driven here for now: `view` is what its driver left."""
+        for told in self._waiting.pop(run, ()):
+            if not told.done():
+                told.set_result(view)
+
+    def tell_all(self) -> None:
+        """Something has happened that concerns every run."""
+        for run in list(self._waiting):
+            self.tell(run)

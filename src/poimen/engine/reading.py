@@ -208,7 +208,7 @@ def standing(view: RunView, head: Head | None, *, driven: bool) -> Standing:
         itself = moves_by_itself(kind, matter_of(first))
         reason = f"{first.reason}: {first.detail or first.about}" + (f" (or {itself})" if itself else "")
         what = command(kind, run=view.run, about=about_of(first), matter=matter_of(first)) or None
-    elif state.value not in TERMINAL_STATES and not driven:
+    elif not has_ended(view) and not driven:
         reason = "no live worker drives it" + (f"; cancelled by {line.cancel_by}" if line.cancel_lsn else "")
         workflow = view.admitted.workflow if view.admitted is not None else "WORKFLOW"
         what = f"poimen run MODULE:{workflow} --id {view.run}"
@@ -237,6 +237,11 @@ def waits_for(view: RunView) -> RunWaiting | None:
 
 
 # ---- how it ended ----------------------------------------------------------------------------------------------
+
+
+def has_ended(view: RunView) -> bool:
+    """Whether nothing will move the run any more."""
+    return trunk(view).state.value in TERMINAL_STATES
 
 
 def outcome(view: RunView, bodies: TieredBlobs, annotation: Any) -> Any:

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 from poimen._typing import override
 from poimen.declare.registry import Registry
 from poimen.declare.specs import seconds
-from poimen.engine import desk
+from poimen.engine import desk, reading
 from poimen.engine.client import Client
-from poimen.engine.worker import Worker, code_digest
+from poimen.engine.worker import Worker
 from poimen.kernel.errors import NotFound
 from poimen.later import not_built
 from poimen.log.api import TERMINAL_STATES
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from poimen.declare.shapes import Call
     from poimen.declare.specs import Budget, Seconds
     from poimen.engine.handle import Run
+    from poimen.kernel.views import RunView
 
 T = TypeVar("T")
 
@@ -114,6 +115,11 @@ class Runtime(Client):
             self._worker.nudge()
 
     @override
+    async def rest(self, run: str) -> RunView | None:
+        """Wait until the run rests, if it is driven here; see `Client.rest`."""
+        return await self._worker.rest(run) if self._worker is not None else await super().rest(run)
+
+    @override
     def check(self, run: str) -> None:
         """Raise what has stopped the worker, or the run in it, if anything has."""
         if self._worker is not None and (error := self._worker.error or self._worker.broken.get(run)) is not None:
@@ -137,7 +143,7 @@ class Runtime(Client):
         if self._registry.workflow(call.workflow) is not call.spec:
             self._registry.add(call.spec)
             if self._worker is not None:
-                self._worker.code = code_digest(self._registry)
+                self._worker.code = self._registry.digest
         return await super().start(
             call,
             run_id=run_id,
@@ -271,9 +277,13 @@ async def driven(client: Client, worker: Worker, handle: Run[T]) -> T:
         RunFailed, RunRejected, RunCancelled, RunTimedOut, RunWaiting: as `run`.
     """
     while True:
-        how = await worker.drive(handle.id)
+        driver = await worker.drive(handle.id)
+        how = driver.done.result() if driver is not None else "elsewhere"
         if (error := worker.error or worker.broken.get(handle.id)) is not None:
             raise error
+        if driver is not None and reading.has_ended(driver.view):
+            value: T = reading.outcome(driver.view, client.bodies, driver.spec.parameters.result)
+            return value
         head = client.store.head(handle.id)
         if how == "waiting" and head is not None and head.state == "WAITING" and head.outsider_lsn == head.lsn:
             continue

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from poimen import clock
 from poimen.engine.desk import driven
 from poimen.engine.driving.driver import Driver
+from poimen.engine.handle import WATCH_S, Waiters
 from poimen.engine.loop import empty
 from poimen.engine.reading import read_run
 from poimen.gate import points
@@ -39,14 +39,13 @@ if TYPE_CHECKING:
     from poimen.declare.specs import ToolSpec
     from poimen.engine.driving.outbox import Sent
     from poimen.kernel.events import Event
+    from poimen.kernel.views import RunView
     from poimen.log.api import Head, Store
     from poimen.log.writer import Ticket
 
 LEASE_S: Final = 15.0
 RENEW_S: Final = 5.0
 DISPATCH_MARGIN_S: Final = 2.0
-WATCH_S: Final = 0.05
-"""How often other processes' commits are looked for, in seconds."""
 SCAN_S: Final = 1.0
 """How often all runs are looked through although nothing was committed: a worker may have died, in seconds."""
 SCANNED: Final = 1000
@@ -123,7 +122,7 @@ class Worker:
         self.dispatch_margin_s = DISPATCH_MARGIN_S
         self.drivers: dict[str, Driver] = {}
         self.leftovers: list[asyncio.Task[Any]] = []
-        self.code = code_digest(registry)
+        self.code = registry.digest
         self.error: BaseException | None = None
         self.broken: dict[str, BaseException] = {}
         self._slots = asyncio.Semaphore(concurrency)
@@ -134,6 +133,7 @@ class Worker:
         self._next_scan = 0.0
         self._chores: list[asyncio.Task[None]] = []
         self._driving: dict[str, asyncio.Task[None]] = {}
+        self.waiters = Waiters()
         store.worker(self.id)
 
     # ---- for drivers -------------------------------------------------------------------------------------------
@@ -218,24 +218,44 @@ class Worker:
         self._seen[driver.run] = driver.view.lsn
         self._changed = -1
         if isinstance(driver.error, (CommitUnknown, StorageFailed)):
-            self.error = self.error or driver.error
+            self._fail(driver.error)
         elif driver.error is not None and not isinstance(driver.error, Fenced):
             _log.error("run %s is left alone here: %s", driver.run, driver.error)
             self.broken[driver.run] = driver.error
         if not isinstance(driver.error, Fenced):
             with contextlib.suppress(PoimenError):
                 self.store.release([driver.lease])
+        self.waiters.tell(driver.run, driver.view)
 
-    async def drive(self, run: str) -> str:
-        """Drive one run until it ends or rests; waits for the one who holds it, and takes over when he is gone."""
+    def _fail(self, error: BaseException) -> None:
+        """Nothing more is driven here: the first cause is kept, and all who wait are told to look at it."""
+        self.error = self.error or error
+        self.waiters.tell_all()
+
+    async def drive(self, run: str) -> Driver | None:
+        """Drive one run until it ends or rests; waits for the one who holds it, and takes over when he is gone.
+
+        Returns:
+            Its driver, which is done; None when the run ended or rested elsewhere.
+        """
         while True:
             driver = self.claim(run)
             if driver is not None:
-                return await asyncio.shield(driver.done)
+                await asyncio.shield(driver.done)
+                return driver
             head = self.store.head(run)
             if head is None or head.state in TERMINAL_STATES or self._at_rest(head):
-                return "elsewhere"
+                return None
             await asyncio.sleep(WATCH_S)
+
+    async def rest(self, run: str) -> RunView | None:
+        """Wait for a run that is driven here, or is about to be, to come to rest; for any other, a little while.
+
+        Returns:
+            The run as its driver left it; None when the log is to be asked.
+        """
+        here = run in self.drivers or run in self._driving
+        return await self.waiters.rest(run, None if here else WATCH_S)
 
     @staticmethod
     def _at_rest(head: Head) -> bool:
@@ -255,7 +275,7 @@ class Worker:
             try:
                 self._renew_now()
             except PoimenError as error:
-                self.error = self.error or error
+                self._fail(error)
                 return
 
     def _renew_now(self) -> None:
@@ -283,7 +303,7 @@ class Worker:
         try:
             self._look_once()
         except PoimenError as error:
-            self.error = self.error or error
+            self._fail(error)
 
     def _look_once(self) -> None:
         changed = self.store.changed()
@@ -330,7 +350,11 @@ class Worker:
         self._seen[run] = -1
         driving = asyncio.get_running_loop().create_task(self._drive_in_turn(run))
         self._driving[run] = driving
-        driving.add_done_callback(lambda _done: self._driving.pop(run, None))
+        driving.add_done_callback(lambda _done: self._driven(run))
+
+    def _driven(self, run: str) -> None:
+        self._driving.pop(run, None)
+        self.waiters.tell(run)
 
     async def _drive_in_turn(self, run: str) -> None:
         async with self._slots:
@@ -341,7 +365,7 @@ class Worker:
                 self._strange[run] = self.code
                 return
             except Exception as error:  # noqa: BLE001 (told to whoever waits for a run here, and nobody waits in vain)
-                self.error = self.error or error
+                self._fail(error)
                 return
             if driver is not None:
                 await asyncio.shield(driver.done)
@@ -370,9 +394,3 @@ class Worker:
         await asyncio.sleep(0)
         self.threads.shutdown(wait=False, cancel_futures=True)
         self.code_threads.shutdown(wait=False, cancel_futures=True)
-
-
-def code_digest(registry: Registry) -> str:
-    """Names the code that is loaded: sha256 over the digests of all declared bodies, 64 hex digits."""
-    parts = sorted(f"{spec.kind}:{spec.name}:{spec.code_digest}" for spec in registry)
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
