@@ -30,7 +30,7 @@ from poimen.declare.shapes import Call
 from poimen.declare.specs import WorkflowSpec, spec_of
 from poimen.engine import reading
 from poimen.engine.client import Client
-from poimen.engine.runtime import driven
+from poimen.engine.runtime import driven, letting_go
 from poimen.engine.worker import Worker
 from poimen.kernel.errors import NotFound, PoimenError, StorageFailed
 from poimen.kernel.ids import run_id as checked_id
@@ -335,10 +335,8 @@ async def _drive(session: Session, spec: WorkflowSpec, lines: list[_Line]) -> li
                 session.out.line(f"{line.run}  {end['state']}  {one_line(said)}")
             return end
 
-        try:
+        async with letting_go(worker):
             return await asyncio.gather(*(one(line) for line in lines))
-        finally:
-            await worker.close(drain_s=0.0)
 
 
 async def _end_of(session: Session, client: Client, worker: Worker, line: _Line) -> dict[str, Any]:

@@ -256,10 +256,19 @@ def matches(errors: Errors, error: BaseException) -> bool:
     Arguments:
         errors: an exception class, a tuple of them, or a function of the exception.
         error: what the body raised.
+
+    Raises:
+        TypeError: the function is a coroutine function, whose answer would be true whatever it is.
+        Exception: whatever the function raises.
     """
     if isinstance(errors, (type, tuple)):
         return isinstance(error, errors)
-    return bool(errors(error))
+    found: object = errors(error)
+    if inspect.isawaitable(found):
+        if inspect.iscoroutine(found):
+            found.close()
+        raise TypeError("a predicate over errors must be a plain function, not a coroutine function")
+    return bool(found)
 
 
 def described(text: Summary, spec: ToolSpec, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:

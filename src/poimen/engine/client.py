@@ -21,7 +21,7 @@ from poimen.engine.handle import WATCH_S, Run, actor
 from poimen.gate import points
 from poimen.kernel.errors import NotFound, RunExists
 from poimen.kernel.events import RunAdmitted
-from poimen.kernel.ids import TRUNK
+from poimen.kernel.ids import TRUNK, IntentId
 from poimen.kernel.ids import run_id as checked_id
 from poimen.later import not_built
 from poimen.log import codec
@@ -129,8 +129,8 @@ class Client:
 
             raise ReadOnly("this client was opened with read_only=True", hint="open it without read_only")
 
-    def nudge(self) -> None:
-        """Let whoever drives runs in this process look for new records."""
+    def nudge(self, run: str) -> None:
+        """Let whoever drives runs in this process look at one that was acted on."""
 
     async def rest(self, run: str) -> RunView | None:
         """Wait a little before one looks at a run again.
@@ -185,7 +185,7 @@ class Client:
         identity = checked_id(run_id) if run_id is not None else checked_id(clock.uuid7())
         is_new = self._admit(call, identity, dict(tags or {}))
         points.reach("admitted", call.workflow)
-        self.nudge()
+        self.nudge(identity)
         return Run(self, identity, is_new=is_new, annotation=call.spec.parameters.result)
 
     def _admit(self, call: Call[Any], run: str, tags: dict[str, str]) -> bool:
@@ -318,7 +318,7 @@ class Client:
         desk.resolve(
             self.store, self.door, intent_id, to, by=by, why=why, evidence=evidence, value=value, expect_lsn=expect_lsn
         )
-        self.nudge()
+        self.nudge(IntentId.parse(intent_id).run)
 
     def _kept(self, body: bytes) -> Payload:
         return body if len(body) <= _INLINE else self.bodies.put(body)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from poimen import clock
 from poimen.declare.calling import Current
 from poimen.engine.driving.scopes import BodyScope
-from poimen.engine.reading import find_intent, read_run
+from poimen.engine.reading import find_intent, has_ended, read_run
 from poimen.gate.guard import ask_once
 from poimen.kernel.errors import Conflict, NotFound, PoimenError
 from poimen.kernel.events import CancelRequested, DecisionSettled, ResumeRequested, subject
@@ -268,7 +268,7 @@ def _must_fit(store: Store, view: RunView, intent: IntentView, to: To, *, given:
         raise Refused(
             f"{intent.id} is running: a live worker holds the run",
             why="while the call runs, nobody can say that it did not land",
-            hint=f"wait for it, or poimen runs cancel {view.run} --why ...",
+            hint="wait for it" + ("" if has_ended(view) else f", or poimen runs cancel {view.run} --why ..."),
         )
     if to == "landed" and not given and intent.pending.returns not in WITHOUT_VALUE:
         raise Refused(

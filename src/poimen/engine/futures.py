@@ -41,6 +41,8 @@ class RunTimer(asyncio.TimerHandle):
         if self.real is not None:
             self.real.cancel()
             self.real = None
+        if self.scope is not None:
+            self.scope.timers.pop(self.n, None)
         asyncio.Handle.cancel(self)
 
 

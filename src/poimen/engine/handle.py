@@ -110,7 +110,7 @@ class Run(Generic[T_co]):
         """
         self._client.writable()
         desk.cancel(self._client.store, self._client.door, self.id, by=by or actor(), why=why)
-        self._client.nudge()
+        self._client.nudge(self.id)
 
     async def events(self, *, after: int = 0, follow: bool = False) -> AsyncIterator[Record]:
         """The run's records in LSN order.

@@ -110,7 +110,10 @@ class RunLoop(asyncio.AbstractEventLoop):
                 while ready:
                     handle = ready.popleft()
                     if not handle.cancelled():
-                        handle._run()
+                        try:
+                            handle._run()
+                        except SystemExit:  # its task has it, and hands it on as any other error: it ends its run
+                            continue
                     left -= 1
                     if not left:
                         break

@@ -15,6 +15,9 @@ from poimen.engine.surface.results import InboxItem, RunState, Standing
 from poimen.kernel.branch import OperatorMatter, WaitReason, command, moves_by_itself, shown
 from poimen.kernel.effect_class import EffectClass
 from poimen.kernel.errors import (
+    Corrupt,
+    IllegalTransition,
+    InvariantViolated,
     NotFound,
     RunCancelled,
     RunFailed,
@@ -56,30 +59,49 @@ def read_run(store: Store, run: str, *, upto: int | None = None) -> tuple[RunVie
 
     Raises:
         NotFound: no run has this id.
-        Corrupt: a record cannot be read.
+        Corrupt: a record cannot be read, or cannot follow those before it.
     """
     view = RunView(run=run)
-    events: list[tuple[int, Event, int]] = []
-    for record in store.read(run, upto=upto):
-        event = codec.event_of(record)
-        apply(view, lsn=record.lsn, at=record.at, branch=record.branch, event=event, epoch=record.epoch)
-        view.hash = record.hash
-        events.append((record.at, event, record.epoch))
+    events = [(record.at, fold_in(view, record), record.epoch) for record in store.read(run, upto=upto)]
     if not events:
         raise NotFound(f"no run is called {run!r}", hint="poimen runs ls", run_id=run)
     return view, events
+
+
+def fold_in(view: RunView, record: Record) -> Event:
+    """Fold one stored record into what is known below it.
+
+    Returns:
+        What it says.
+
+    Raises:
+        Corrupt: it cannot be read, or cannot follow what is known; the error names run and LSN.
+    """
+    event = codec.event_of(record)
+    try:
+        apply(view, lsn=record.lsn, at=record.at, branch=record.branch, event=event, epoch=record.epoch)
+    except (InvariantViolated, IllegalTransition, LookupError) as error:
+        raise Corrupt(
+            f"record {record.lsn} of run {record.run} ({record.kind}) cannot follow those before it: {error}",
+            where=f"{record.run} LSN {record.lsn}",
+            why="poimen never writes such a record: the run is left alone, the others go on",
+            hint=f"poimen log show {record.run}",
+            run_id=record.run,
+            lsn=record.lsn,
+        ) from error
+    view.hash = record.hash
+    return event
 
 
 def state_of(run: str, records: Sequence[Record]) -> str:
     """The state of a run as its records say it, whatever its row says.
 
     Raises:
-        Corrupt, InvariantViolated, IllegalTransition: they cannot be folded.
+        Corrupt: they cannot be folded.
     """
     view = RunView(run=run)
     for record in records:
-        event = codec.event_of(record)
-        apply(view, lsn=record.lsn, at=record.at, branch=record.branch, event=event, epoch=record.epoch)
+        fold_in(view, record)
     return trunk(view).state.value
 
 

@@ -9,6 +9,7 @@ Source: design api.md, "Client and Runtime"; protocol.md, section 9 (two `poimen
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
@@ -23,7 +24,7 @@ from poimen.later import not_built
 from poimen.log.api import TERMINAL_STATES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import AsyncIterator, Mapping, Sequence
     from datetime import datetime
     from types import ModuleType
 
@@ -109,10 +110,10 @@ class Runtime(Client):
         await super().close()
 
     @override
-    def nudge(self) -> None:
-        """Look for work now."""
+    def nudge(self, run: str) -> None:
+        """Look at a run now."""
         if self._worker is not None:
-            self._worker.nudge()
+            self._worker.nudge(run)
 
     @override
     async def rest(self, run: str) -> RunView | None:
@@ -259,10 +260,25 @@ async def _run(
         handle = await client.start(call, run_id=run_id, timeout=timeout, budget=budget, tags=tags)
         worker = Worker(client.store, client.bodies, Registry.of_call(call), concurrency=1)
         worker.watch(everything=False)
-        try:
+        async with letting_go(worker):
             return await driven(client, worker, handle)
-        finally:
-            await worker.close(drain_s=0.0)
+
+
+@contextlib.asynccontextmanager
+async def letting_go(worker: Worker) -> AsyncIterator[None]:
+    """Close a worker at the end: what goes on after its run may still say how it ends, unless one is in a hurry.
+
+    Arguments:
+        worker: drives runs one by one.
+    """
+    drain_s = DRAIN_S
+    try:
+        yield
+    except asyncio.CancelledError:
+        drain_s = 0.0
+        raise
+    finally:
+        await worker.close(drain_s=drain_s)
 
 
 async def driven(client: Client, worker: Worker, handle: Run[T]) -> T:
@@ -279,7 +295,10 @@ async def driven(client: Client, worker: Worker, handle: Run[T]) -> T:
     while True:
         driver = await worker.drive(handle.id)
         how = driver.done.result() if driver is not None else "elsewhere"
-        if (error := worker.error or worker.broken.get(handle.id)) is not None:
+        error = worker.error or worker.broken.get(handle.id)
+        if error is None and driver is not None and how == "failed":
+            error = driver.error
+        if error is not None:
             raise error
         if driver is not None and reading.has_ended(driver.view):
             value: T = reading.outcome(driver.view, client.bodies, driver.spec.parameters.result)

@@ -225,6 +225,10 @@ class Store(Protocol):
         """Write a verified copy to a new file, renamed into place when it is whole."""
         ...
 
+    def idle(self) -> None:
+        """Use a moment in which nobody waits for what grows or falls due: a WAL that is full, an anchor that is old."""
+        ...
+
     def close(self) -> None:
         """Anchor the heads, give back what is held, close."""
         ...

@@ -87,18 +87,24 @@ class Door:
         return ticket
 
     def flush(self) -> None:
-        """Commit all that waits, unless another thread is doing so (it then takes what waits as well)."""
-        while self._queue:
-            if not self._turn.acquire(blocking=False):
-                return
+        """Commit all that waits, unless another thread is doing so (it then takes what waits as well).
+
+        Raises:
+            BaseException: what is no error of the log, after everybody was told.
+        """
+        failed: BaseException | None = None
+        while self._queue and self._turn.acquire(blocking=False):
+            taken = self._take()
             try:
-                taken = self._take()
                 if taken:
                     self._commit(taken)
+            except BaseException as error:  # noqa: BLE001 (raised below: first nobody may be left waiting)
+                failed = failed or error
             finally:
                 self._turn.release()
-            if taken:
-                self._tell(taken)
+            self._tell(taken)
+        if failed is not None:
+            raise failed
 
     def append(self, batch: Batch) -> Committed:
         """Submit, commit and wait, for callers that may block.

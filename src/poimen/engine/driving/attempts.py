@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import contextvars
 from typing import TYPE_CHECKING, Any, Literal
 
 from poimen.declare import values
@@ -84,6 +83,12 @@ class Attempts:
                     known.recorded = dict(step.attempts[attempt - 1].intents)
         return known
 
+    def forget(self, call_key: str, attempt: int) -> None:
+        """The code was told how a call has ended: nothing of its last attempt is needed any more."""
+        scope = self.scopes.get((call_key, attempt))
+        if scope is not None:
+            scope.forget()
+
     def run_body(self, call: Call, attempt: int) -> None:
         """Run a step's code in the scope of its attempt."""
         driver, spec = self.driver, call.spec
@@ -91,7 +96,7 @@ class Attempts:
         if scope.dropped:
             return
         args, kwargs = spec.parameters.unpack(call.packed)
-        context = contextvars.copy_context()
+        context = call.context.copy()
         over: asyncio.Future[Any] | None = None
         if spec.is_async:
             context.run(CALLER.set, scope)

@@ -99,7 +99,7 @@ class Decisions:
         if driver.ending.settling:
             raise Suspended
         try:
-            recorded = driver.script.claim(key=key, name=name, digest=digest, what=what)
+            recorded = driver.script.claim(key=key, kind=name, name=name, digest=digest, what=what)
         except Differs as differs:
             driver.ending.differ(differs.recorded, differs.asked)
             raise Suspended from differs

@@ -11,7 +11,6 @@ Source: design protocol.md, sections 2, 3 and 5.
 from __future__ import annotations
 
 import asyncio
-import contextvars
 from typing import TYPE_CHECKING, Any
 
 from poimen import clock
@@ -24,7 +23,7 @@ from poimen.engine.driving.ending import Ending
 from poimen.engine.driving.hands import Hands
 from poimen.engine.driving.outbox import Outbox
 from poimen.engine.driving.replay import Script
-from poimen.engine.driving.scopes import WorkflowScope, scope_of
+from poimen.engine.driving.scopes import CallFuture, WorkflowScope, scope_of
 from poimen.engine.driving.steps import Steps
 from poimen.engine.loop import empty, run_loop
 from poimen.engine.threads import Threads, ThreadScope
@@ -36,6 +35,7 @@ from poimen.kernel.events import BranchResumed, BranchStarted, CancelDelivered
 from poimen.kernel.views import trunk
 
 if TYPE_CHECKING:
+    import contextvars
     from collections.abc import Callable, Coroutine, Sequence
 
     from poimen.declare.specs import OnUnknown, ToolSpec, WorkflowSpec
@@ -94,6 +94,8 @@ class Driver:
         self.moving = 0
         self.threads = Threads(self)
         self.timers = Timers(self)
+        self.over = CallFuture(self.loop, lambda _future: None)
+        self.over.set_result(None)
         self.background: set[asyncio.Task[Any]] = set()
         self.done: asyncio.Future[str] = self.main.create_future()
         self.error: BaseException | None = None
@@ -262,7 +264,7 @@ class Driver:
         except NotStorable as error:
             self.ending.differ(f"{self.spec.name} with {args.decode()}", f"other parameters: {error.message}")
             return
-        context = contextvars.copy_context()
+        context = empty()  # of whoever starts it: another process, which goes on after a crash, has not got his
         if self.spec.is_async:
             context.run(CALLER.set, self.workflow)
             body: Coroutine[Any, Any, Any] = context.run(open_code(self.spec), *positional, **named)

@@ -80,6 +80,7 @@ class EffectPort:
             self.late(outcome)
         elif not self._driver.dropped:
             self._driver.submit((_applied(key, "call-ended", "unknown"),))
+        self._driver.worker.body_ended(self._driver)
         self._driver.loop.arm()
 
     def intent(self, key: Key) -> IntentView:
@@ -252,8 +253,7 @@ class Effects:
         return bool(first) and lapse is not None and known.did_nothing
 
     def _guard(self, spec: ToolSpec, pending: IntentPending, scope: AttemptScope | None, packed: bytes) -> Guard:
-        args, kwargs = spec.parameters.unpack(packed)
-        guard = Guard(EffectPort(self, scope), spec, pending, args, kwargs)
+        guard = Guard(EffectPort(self, scope), spec, pending, packed)
         self.guards[guard.key] = guard
         return guard
 

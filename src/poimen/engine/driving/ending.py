@@ -201,7 +201,7 @@ class Ending:
         self._driver.outbox.close()
         self._driver.steps.close()
         scopes: list[Scope] = [self._driver.workflow, *self._driver.attempts.scopes.values()]
-        for timer in (t for s in scopes for t in s.timers):
+        for timer in [t for s in scopes for t in s.timers.values()]:
             timer.cancel()
         futures = [c.future for c in self._driver.workflow.calls.values()]
         futures += [c.future for s in scopes if isinstance(s, AttemptScope) for c in s.effects.values()]

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
     from poimen.engine.driving.driver import Driver
     from poimen.engine.driving.scopes import AttemptScope, Call, Scope
-    from poimen.engine.futures import RunTimer
     from poimen.gate.error_record import Kind
     from poimen.kernel.events import Event
     from poimen.kernel.intent import ErrorRecord, Outcome, Payload
@@ -111,9 +110,9 @@ class Hands:
             for call in scope.effects.values():
                 if call.ordinal in scope.inherited and not call.future.done():
                     call.future.end_cancelled()
-        elif kind == "timer" and n < len(scope.timers):
+        elif kind == "timer" and n < scope.timers_made:
             scope.handed.pop(0)
-            self._fire(scope.timers[n])
+            self._fire(scope, n)
         elif kind == "effect" and n in scope.effects:
             scope.handed.pop(0)
             self._tell_inherited(scope, scope.effects[n])
@@ -133,9 +132,11 @@ class Hands:
             # it was called off with its attempt, not by the code, which wants it now
             self._driver.effects.perform_in_step(scope, call)
 
-    def _fire(self, timer: RunTimer) -> None:
-        timer.fired = True
-        self._driver.loop.fire(timer)
+    def _fire(self, scope: Scope, n: int) -> None:
+        timer = scope.timers.pop(n, None)
+        if timer is not None:
+            timer.fired = True
+            self._driver.loop.fire(timer)
 
     def heir(self, scope: AttemptScope) -> None:
         """A scope that takes over what the attempt before was told."""
@@ -195,9 +196,9 @@ class Hands:
             return _Verdict.NOT_YET
         if scope.dropped:
             return _Verdict.MOOT
-        if due.n >= len(scope.timers):
+        if due.n >= scope.timers_made:
             return _Verdict.NOT_YET
-        return _Verdict.MOOT if scope.timers[due.n].cancelled() else _Verdict.GO
+        return _Verdict.GO if due.n in scope.timers else _Verdict.MOOT
 
     # ---- handing over --------------------------------------------------------------------------------------------
 
@@ -208,7 +209,7 @@ class Hands:
                 driver.deliver_cancel()
             case "timer":
                 scope: Scope = driver.attempts.scopes[due.step, due.attempt] if due.step else driver.workflow
-                self._fire(scope.timers[due.n])
+                self._fire(scope, due.n)
             case "start":
                 call = driver.workflow.calls[due.step]
                 call.parked = False
@@ -221,10 +222,15 @@ class Hands:
                     call.parked = True
                     driver.when_live(lambda: driver.steps.try_again(call))
             case "told":
-                self._tell(driver.workflow.calls[due.step], due.event)
+                call = driver.workflow.calls[due.step]
+                self._tell(call, due.event)
+                call.told(driver.over)
+                driver.attempts.forget(due.step, due.attempt)
             case "effect":
                 scope_of = driver.attempts.scopes[due.step, due.attempt]
-                self._tell_effect(scope_of, scope_of.effects[due.n], due.event)
+                call = scope_of.effects[due.n]
+                self._tell_effect(scope_of, call, due.event)
+                call.told(driver.over)
 
     def _tell(self, call: Call, event: Event) -> None:
         future = call.future

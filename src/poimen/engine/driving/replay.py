@@ -91,11 +91,12 @@ def hand_over_of(event: Event, at: int, *, ready: bool) -> HandOver | None:
             return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class RecordedCall:
     """A call of the workflow as recorded. `digest` is that of its arguments or its value."""
 
     key: str
+    kind: str
     name: str
     digest: str
     what: str
@@ -135,13 +136,13 @@ class Script:
         match event:
             case AttemptStarted() | StepComputed() if event.seq == len(self.calls) and event.step not in self.by_key:
                 what = described(event.name, event.step, event.args)
-                self._add(RecordedCall(key=event.step, name=event.name, digest=event.args_digest, what=what))
+                self._add(RecordedCall(event.step, event.kind, event.name, event.args_digest, what))
             case DecisionRecorded() if event.seq == len(self.calls):
-                key = f"decide:{event.id}"
-                self._add(RecordedCall(key=key, name="decide", digest=event.value_digest, what=f"decide {event.id!r}"))
+                what = f"decide {event.id!r}"
+                self._add(RecordedCall(f"decide:{event.id}", "decide", "decide", event.value_digest, what))
             case DecisionSettled() if event.seq == len(self.calls):
-                key = f"settle:{event.id}"
-                self._add(RecordedCall(key=key, name="settle", digest="", what=f"settle {event.id!r}"))
+                what = f"settle {event.id!r}"
+                self._add(RecordedCall(f"settle:{event.id}", "settle", "settle", "", what))
             case _:
                 pass
 
@@ -158,11 +159,12 @@ class Script:
         """Whether a call is recorded and has not been claimed yet."""
         return self.by_key.get(key, -1) >= self.claimed
 
-    def claim(self, *, key: str, name: str, digest: str, what: str) -> bool:
+    def claim(self, *, key: str, kind: str, name: str, digest: str, what: str) -> bool:
         """Claim a call; False when it is not in the record.
 
         Arguments:
             key: the step's key, or `decide:ID`, `settle:ID`.
+            kind: `tool`, `model`, `step`, `decide` or `settle`.
             name: of the tool, model or step.
             digest: of the arguments or the value.
             what: the call in words, for people.
@@ -182,6 +184,8 @@ class Script:
             raise Differs(expected.what, what)
         if expected.name != name:
             raise Differs(expected.what, what)
+        if expected.kind != kind:
+            raise Differs(f"the {expected.kind} {expected.what}", f"the {kind} {what}")
         if expected.digest != digest:
             raise Differs(expected.what, what)
         self.claimed += 1
