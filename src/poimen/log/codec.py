@@ -182,12 +182,12 @@ def record(event: e.Event, *, branch: str, at: int | None = None) -> NewRecord:
         at: microseconds since the Unix epoch; now when left out.
     """
     return NewRecord(
-        record_id=clock.record_id(),
-        branch=branch,
-        kind=KINDS[type(event)],
-        subject=e.subject(event),
-        body=encode(event),
-        at=clock.wall_us() if at is None else at,
+        clock.record_id(),
+        branch,
+        KINDS[type(event)],
+        e.subject(event),
+        encode(event),
+        clock.wall_us() if at is None else at,
     )
 
 
