@@ -61,7 +61,7 @@ def test_a_record_of_a_newer_version_is_shown_as_it_is(cli: Cli, waiting: Path) 
 
     store = open_store(str(waiting))
     record = NewRecord(
-        record_id=clock.record_id(), branch="main", kind="moon.phase.v7", subject="moon", body=b'{"full":true}', at=0
+        raw_id=clock.record_id(), branch="main", kind="moon.phase.v7", subject="moon", body=b'{"full":true}', at=0
     )
     store.commit([Batch(run="tea-1", records=(record,))])
     store.close()

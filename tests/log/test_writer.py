@@ -43,7 +43,7 @@ class Notebook:
 
 
 def batch(run: str) -> Batch:
-    record = NewRecord(record_id="0" * 32, branch="main", kind="timer.fired.v1", subject="branch", body=b"{}", at=0)
+    record = NewRecord(raw_id=bytes(16), branch="main", kind="timer.fired.v1", subject="branch", body=b"{}", at=0)
     return Batch(run=run, records=(record,), epoch=1)
 
 
