@@ -31,3 +31,26 @@ def test_the_table_of_subjects_has_every_event_and_no_other() -> None:
 )
 def test_what_a_record_is_about(event: events.Event, subject: str) -> None:
     assert events.subject(event) == subject
+
+
+PAST: dict[events.Event, str | None] = {
+    events.BranchStarted(epoch=1, worker="w", code="c"): "RUNNING",
+    events.BranchResumed(epoch=1, worker="w", code="c", why="recovered"): "RUNNING",
+    events.BranchWaiting(reasons=(), code="c"): "WAITING",
+    events.BranchVerifying(): "VERIFYING",
+    events.BranchEnded(state="FAILED", cause="", unresolved=0): "FAILED",
+    events.CancelDelivered(requested_lsn=1): None,
+}
+
+
+@pytest.mark.parametrize("event", PAST, ids=lambda event: type(event).__name__)
+def test_what_a_batch_makes_of_the_runs_row(event: events.Event) -> None:
+    other = events.TimerFired(step="", attempt=0, n=0)
+    assert events.state_after([event, other]) == PAST[event]
+    assert events.state_after([events.BranchVerifying(), event]) == (PAST[event] or "VERIFYING")
+
+
+def test_each_state_that_a_branch_enters_goes_into_the_runs_row() -> None:
+    kept = {events.RunAdmitted, events.CancelRequested, events.CancelDelivered, events.ResumeRequested}
+    assert set(events.ENTERED) | {events.BranchEnded} == set(get_args(events.BranchEvent)) - kept
+    assert events.state_after([]) is None

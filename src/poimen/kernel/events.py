@@ -12,10 +12,11 @@ Source: design protocol.md, sections 2 to 6; storage.md, "Durability".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias, get_args
 
+from poimen.kernel.branch import BranchState
 from poimen.kernel.intent import ErrorRecord, IntentEvent, Payload
 
 # ---- the run and its branch ----------------------------------------------------------------------------------
@@ -313,3 +314,22 @@ SUBJECTS: Final[Mapping[type, Callable[[Any], str]]] = {
     AppendSettled: _line,
 }
 """By type of event, what says what it is about: one look, where asking for each type in turn is dear."""
+
+
+ENTERED: Final[dict[type, BranchState]] = {
+    BranchStarted: BranchState.RUNNING,
+    BranchResumed: BranchState.RUNNING,
+    BranchWaiting: BranchState.WAITING,
+    BranchVerifying: BranchState.VERIFYING,
+}
+"""The state that a branch has entered with a record; with `BranchEnded` it is the one that it names."""
+
+
+def state_after(events: Sequence[Event]) -> str | None:
+    """The state of a branch after these records of one batch, for the run's row; None where they do not change it."""
+    for event in reversed(events):
+        if isinstance(event, BranchEnded):
+            return event.state
+        if (entered := ENTERED.get(type(event))) is not None:
+            return entered.value
+    return None

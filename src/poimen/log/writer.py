@@ -120,34 +120,18 @@ class Door:
         return ticket.outcome()
 
     def _take(self) -> list[Ticket]:
-        taken: list[Ticket] = []
-        queue = self._queue
-        while queue:
-            taken.append(queue.popleft())
-        return taken
+        return [self._queue.popleft() for _ in range(len(self._queue))]
 
     def _commit(self, taken: list[Ticket]) -> None:
-        if self._dead is not None:
-            self._refuse(taken, self._dead)
-            return
         try:
+            if self._dead is not None:
+                raise self._dead
             results = self.store.commit([ticket.batch for ticket in taken])
-        except CommitUnknown as error:
-            self._dead = StorageFailed(
-                "the log was closed by a failed commit",
-                why=str(error.message),
-                hint="end this process; the next opening settles what is doubtful",
-            )
-            self._refuse(taken, error)
-            return
-        except PoimenError as error:
-            self._refuse(taken, error)
-            return
         except BaseException as error:
-            # Not one of the backend's own errors: what it did is unknown, and nobody may be left waiting.
-            self._dead = StorageFailed("the log was closed by an interrupted commit", why=repr(error))
-            self._refuse(taken, CommitUnknown(f"the commit was interrupted: {error!r}"))
-            raise
+            self._refuse(taken, error)
+            if not isinstance(error, PoimenError):
+                raise
+            return
         self.commits += 1
         for ticket, result in zip(taken, results, strict=True):
             if isinstance(result, PoimenError):
@@ -156,10 +140,17 @@ class Door:
                 ticket.committed = result
             ticket.done = True
 
-    @staticmethod
-    def _refuse(taken: list[Ticket], error: PoimenError) -> None:
+    def _refuse(self, taken: list[Ticket], error: BaseException) -> None:
+        """A commit has failed. One of which nobody knows whether it is durable is the last one of this door."""
+        told = error if isinstance(error, PoimenError) else CommitUnknown(f"the commit was interrupted: {error!r}")
+        if isinstance(told, CommitUnknown):
+            self._dead = StorageFailed(
+                "the log was closed by a failed commit",
+                why=str(told.message),
+                hint="end this process; the next opening settles what is doubtful",
+            )
         for ticket in taken:
-            ticket.error = error
+            ticket.error = told
             ticket.done = True
 
     def _tell(self, taken: list[Ticket]) -> None:

@@ -20,11 +20,7 @@ from poimen.kernel.events import (
     EVENTUAL,
     AttemptFailed,
     AttemptSucceeded,
-    BranchEnded,
-    BranchResumed,
-    BranchStarted,
-    BranchVerifying,
-    BranchWaiting,
+    state_after,
 )
 from poimen.kernel.fold import apply
 from poimen.log import codec
@@ -293,24 +289,6 @@ class Outbox:
         """Append what waits, before the driver lets go of the run."""
         if self._waiting and not self._closed:
             self._send(())
-
-
-def state_after(events: Sequence[Event]) -> str | None:
-    """The state of the branch after these records, where they change it."""
-    state: str | None = None
-    for event in events:
-        match event:
-            case BranchStarted() | BranchResumed():
-                state = "RUNNING"
-            case BranchWaiting():
-                state = "WAITING"
-            case BranchVerifying():
-                state = "VERIFYING"
-            case BranchEnded():
-                state = event.state
-            case _:
-                pass
-    return state
 
 
 class LoopDoor:
