@@ -94,7 +94,7 @@ def arguments(thing: Callable[..., Any], *, method: bool = False) -> list[Argume
         seen = [each.parameters[parameter.name] for each in typed if parameter.name in each.parameters]
         written = _text(parameter.annotation)
         if written in {"Any", ""} and seen:
-            written = _text(seen[-1].annotation)
+            written = " | ".join(dict.fromkeys(_text(each.annotation) for each in seen))
         needed = bool(seen) and len(seen) == len(typed) and all(each.default is each.empty for each in seen)
         default = "" if needed or parameter.default is parameter.empty else shown(parameter.default)
         rows.append(Argument(name=parameter.name, type=written, default=default, kind=parameter.kind))
@@ -150,12 +150,14 @@ def table(rows: list[Argument], doc: Doc, owner: str, *, fields: bool = False) -
     """The arguments, or the fields of what is given out, as a table that can be scanned."""
     lines = ["| field | type | means |", "|---|---|---|"] if fields else []
     lines = lines or ["| argument | type | default | means |", "|---|---|---|---|"]
-    for row in rows:
+    for row in [row for row in rows if f"{owner}.{row.name}" not in INTERNAL]:
         means = doc.arguments.get(row.name, "")
         if f"{owner}({row.name}=)" in PARTS and "in a later version" not in means and "in this version" not in means:
             means = f"*in a later version:* {means}"
+        needed = "any number" if row.kind in STARS else "needed"
         name, kind = f"`{STARS.get(row.kind, '')}{row.name}`", f"`{cell(row.type)}`" if row.type else ""
-        default = f"`{cell(row.default)}`" if row.default and row.default != "left out" else row.default or "needed"
+        default = row.default or needed
+        default = f"`{cell(default)}`" if default not in {"left out", needed} else default
         lines.append(f"| {' | '.join([name, kind, *([] if fields else [default]), cell(means)])} |")
     return "\n".join(lines) + "\n"
 
@@ -167,12 +169,19 @@ def described(name: str) -> str:
     """All that the page says of one public name."""
     thing = found(name)
     if isinstance(thing, types.ModuleType):
-        return f"### {name}\n\n{read_doc(thing).text}\n"
+        return _module(name, thing)
     if isinstance(thing, type):
         return _class(name, thing)
     if callable(thing):
         return _function(name, thing)
     return _value(name)
+
+
+def _module(name: str, module: types.ModuleType) -> str:
+    """A module that is a name of another: for whom it is, and what it holds."""
+    text = re.sub(r"This module must.*", "", read_doc(module).text, flags=re.DOTALL).strip()
+    lines = [f"- `{each}`: {cell(read_doc(value).text)}" for each, value in getattr(module, "CONTROLS", {}).items()]
+    return "\n".join([f"### {name}\n", f"{text}\n", *lines, ""])
 
 
 def _function(name: str, fn: Callable[..., Any], *, level: str = "###", method: bool = False) -> str:

@@ -167,7 +167,7 @@ INTERNAL: Final = frozenset(
     {f"Client.{name}" for name in ("bodies", "check", "door", "nudge", "rest", "store", "writable")}
     | {f"Runtime.{name}" for name in ("check", "close", "nudge", "rest", "start")}
     | {"testing.CountingVFS.synced", "testing.CountingVFS.xOpen", "testing.ForkServer.answer_to", "testing.Tape.note"}
-    | {"States.domain"}
+    | {"Call.packed", "Call.spec", "States.domain"}
 )
 """Members that serve the parts of poimen among themselves, or say again what their base says."""
 
