@@ -49,8 +49,10 @@ T = TypeVar("T")
 class Client:
     """Starts, reads, answers, decides. Drives nothing, recovers nothing, needs no modules.
 
+    Use it as `async with poimen.Client() as client:`.
+
     Arguments:
-        url: the database, see `docs/reference/configuration.md`; None: found by the usual rules.
+        url: the database: a path or a URL; None: found by the usual rules (see the page on configuration).
         read_only: nothing is created or changed.
     """
 
@@ -164,12 +166,12 @@ class Client:
         Arguments:
             call: a workflow called with its arguments.
             run_id: 1 to 200 letters, digits and `. _ : @ + = -`; a new UUID version 7 when left out.
-            timeout: of the whole run, in a later version.
-            deadline: of the whole run, in a later version.
-            queue: to wait in, in a later version.
-            priority: in its queue, in a later version.
-            budget: of the run, in a later version.
-            tags: kept with the run, to find it by.
+            timeout: of the whole run, in seconds or as a timedelta; in a later version.
+            deadline: of the whole run, an aware datetime; in a later version.
+            queue: to wait in; in a later version.
+            priority: in its queue; in a later version.
+            budget: of the run; in a later version.
+            tags: names and values kept with the run, to find it by.
 
         Raises:
             RunExists: a run of this id exists with other input.
@@ -245,7 +247,7 @@ class Client:
         return Run(self, reading.find_run(self.store, run_id), is_new=False, annotation=annotation)
 
     async def runs(self, *, state: RunState | None = None, tag: str | None = None) -> AsyncIterator[Run[Any]]:
-        """All runs, by id.
+        """All runs, as handles, by id.
 
         Arguments:
             state: only those in this state.
@@ -269,7 +271,7 @@ class Client:
     # ---- what people do ----------------------------------------------------------------------------------------
 
     async def inbox(self) -> AsyncIterator[InboxItem]:
-        """Everything that waits for a person."""
+        """Everything that waits for a person, as `InboxItem`s, by run."""
         after = ""
         while heads := self.store.heads(after=after):
             for head in heads:
@@ -279,7 +281,11 @@ class Client:
                     yield item
 
     async def claim(self, item_id: str, *, by: str) -> None:
-        """Say that you are looking at an unknown effect.
+        """Say that you are looking at an unknown effect; others see who.
+
+        Arguments:
+            item_id: of the item, or a unique prefix.
+            by: who is looking.
 
         Raises:
             NotFound, Conflict: there is none of this id, or it is closed.
@@ -301,13 +307,15 @@ class Client:
         """Close an unknown effect.
 
         Arguments:
-            intent_id: exactly one intent.
+            intent_id: exactly one intent, as an `InboxItem` names it.
             to: what you have found out.
             by: who says so.
             why: for the record.
             evidence: what was seen.
-            result: for `landed`: what the call would have returned.
-            expect_lsn: of the last record about it that you saw; the second of two people loses.
+            result: for `landed`: what the call would have returned, as JSON types or as they are stored; needed
+                unless the tool returns nothing.
+            expect_lsn: of the last record about it that you saw, as an `InboxItem` names it; the second of two
+                people loses.
 
         Raises:
             NotFound: no such intent.
@@ -324,10 +332,14 @@ class Client:
         return body if len(body) <= _INLINE else self.bodies.put(body)
 
     async def probe(self, intent_id: str, *, by: str) -> effects.Landed[Any] | effects.Absent | effects.Unknown:
-        """Ask the far side whether an effect has landed; what it says is a record, and decides nothing.
+        """Ask the far side whether an effect has landed: only a `Runtime` has the code for it.
+
+        Arguments:
+            intent_id: exactly one intent.
+            by: who asks.
 
         Raises:
-            NotFound: no such intent, or the tool's code is not loaded here (a Runtime with its module has it).
+            NotFound: always here: no such intent, or the tool's code is not loaded (see `Runtime.probe`).
         """
         _, intent = reading.find_intent(self.store, intent_id)
         raise NotFound(

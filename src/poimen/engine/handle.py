@@ -61,8 +61,8 @@ class Run(Generic[T_co]):
         """Wait for the run to end.
 
         Arguments:
-            timeout: how long to wait; the run itself goes on.
-            waiting: `raise`: do not wait for somebody else to move the run.
+            timeout: how long to wait, in seconds or as a timedelta; the run itself goes on. None: for ever.
+            waiting: `block`: also while only somebody else can move the run; `raise`: say so instead.
 
         Raises:
             RunFailed, RunRejected, RunCancelled, RunTimedOut: it has ended without a result.
@@ -113,7 +113,7 @@ class Run(Generic[T_co]):
         self._client.nudge(self.id)
 
     async def events(self, *, after: int = 0, follow: bool = False) -> AsyncIterator[Record]:
-        """The run's records in LSN order.
+        """The run's records in LSN order, each with `lsn`, `at` and its fields.
 
         Arguments:
             after: the LSN after which to begin; give the last one seen to go on where a reader stopped.

@@ -43,13 +43,17 @@ DRAIN_S = 30.0
 class Runtime(Client):
     """A client that drives; leaving it never cancels a run.
 
+    While it is open it claims the runs of its database whose code it has, recovers what other processes left, and
+    goes on. Use it as `async with poimen.Runtime(modules=[...]) as rt:`.
+
     Arguments:
         url: the database; None: found by the usual rules.
-        modules: the code: modules, names of modules, or files.
+        modules: the code of the runs that it drives: modules, names of modules, or files. The code of a run that is
+            started here is known without.
         concurrency: how many runs may move at once.
         audit: what to do about I/O outside a tool; `off` in this version whatever is given but `strict`.
-        resources: open clients that tools ask for.
-        drain: how long open calls may take when it is closed, in seconds.
+        resources: open clients that tools ask for; in a later version.
+        drain: how long open calls may take when it is closed, in seconds or as a timedelta.
 
     Raises:
         NotFound: a module cannot be found.
@@ -160,6 +164,10 @@ class Runtime(Client):
     async def probe(self, intent_id: str, *, by: str) -> effects.Landed[Any] | effects.Absent | effects.Unknown:
         """Ask the far side whether an effect has landed; what it says is a record, and decides nothing.
 
+        Arguments:
+            intent_id: exactly one intent.
+            by: who asks.
+
         Raises:
             NotFound: no such intent, or its tool is not loaded here, or has no probe.
         """
@@ -218,9 +226,9 @@ def run(
         call: a workflow called with its arguments.
         db: the database; found by the usual rules when left out.
         run_id: the run's id; a new UUID version 7 when left out.
-        timeout: of the whole run, in a later version.
-        budget: of the run, in a later version.
-        tags: kept with the run, to find it by.
+        timeout: of the whole run, in seconds or as a timedelta; in a later version.
+        budget: of the run; in a later version.
+        tags: names and values kept with the run, to find it by.
 
     Raises:
         RunFailed, RunRejected, RunCancelled, RunTimedOut: it has ended without a result.

@@ -31,9 +31,12 @@ class Decisions:
         self._driver = driver
 
     def decide(self, scope: Scope, decision_id: str, value: Any) -> Any:
-        """Record a decision; durable when it returns."""
+        """Record a decision; durable when it returns.
+
+        What is given back is decoded from bytes whose digest is that of the record, so it is the recorded value.
+        """
         _must_be_an_id(decision_id)
-        body = values.dump(value, path=f"decide({decision_id!r})")
+        body, stored = values.dump_own(value, path=f"decide({decision_id!r})")
         digest = values.digest(body)
         in_workflow = scope is self._driver.workflow
         known = self._driver.line.decisions.get(decision_id)
@@ -60,7 +63,7 @@ class Decisions:
             )
             self._driver.outbox.send_now((event,))
             points.reach("decided", decision_id)
-        return values.load(body)
+        return stored
 
     def settle(self, scope: Scope, decision_id: str) -> None:
         """Record that a decision was carried out; durable when it returns."""
