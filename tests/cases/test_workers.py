@@ -230,7 +230,7 @@ def test_a_runtime_that_is_closed_lets_go_in_silence_and_the_next_one_goes_on(
     case: Case, drain: float, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """With time to drain, the call ends under its lease, renewed until then; its outcome is on record."""
-    monkeypatch.setattr(worker, "LEASE_S", 0.2)
+    monkeypatch.setattr(worker, "LEASE_S", 2.0)
     monkeypatch.setattr(worker, "RENEW_S", 0.02)
     monkeypatch.setattr(worker, "DISPATCH_MARGIN_S", 0.0)
 

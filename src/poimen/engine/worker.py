@@ -84,7 +84,7 @@ class Worker:
         self._strange: dict[str, str] = {}
         self._changed = -1
         self._everything = False
-        self._next_scan = 0.0
+        self._next_scan = clock.monotonic() + SCAN_S
         self._chores: list[asyncio.Task[None]] = []
         self._driving: dict[str, asyncio.Task[None]] = {}
         self._lingering: list[Driver] = []
@@ -285,10 +285,11 @@ class Worker:
             for driver in list(self.drivers.values()):
                 driver.outbox.catch_up()
         now = clock.monotonic()
-        if not (new or now >= self._next_scan):
+        due = now >= self._next_scan
+        if not (new or due):
             return
         self._next_scan = now + SCAN_S
-        if not self.open_guards:
+        if due and not self.open_guards:
             self.store.idle()
         if self._everything:
             self._scan()
