@@ -419,3 +419,33 @@ def test_a_run_does_not_keep_what_its_code_was_given(tmp_path: Path) -> None:
     finally:
         tracemalloc.stop()
     assert kept < 2_000_000  # all results: 10 MB
+
+
+# ---- what an operator says a call returned ---------------------------------------------------------------------------
+
+
+@poimen.tool(effect=effects.AT_MOST_ONCE)
+async def order(n: int) -> Order:
+    raise ConnectionError("the answer was lost")
+
+
+@poimen.workflow
+async def orders(n: int) -> int:
+    return (await order(n)).cents
+
+
+@pytest.mark.parametrize("result", [Order(["tea"], 7), {"items": ["tea"], "cents": 7}], ids=["its own", "plain"])
+def test_a_runtime_checks_what_a_call_is_said_to_have_returned(tmp_path: Path, result: object) -> None:
+    async def main() -> int:
+        async with poimen.Runtime(str(tmp_path / "p.db"), modules=[__name__]) as runtime:
+            run = await runtime.start(orders(1), run_id="r")
+            with pytest.raises(poimen.RunWaiting):
+                await run.result(waiting="raise", timeout=30)
+            (item,) = [item async for item in runtime.inbox()]
+            say = {"by": "op", "why": "asked", "expect_lsn": item.lsn}
+            with pytest.raises(poimen.NotStorable):
+                await runtime.resolve(item.id, "landed", result="wrong", **say)  # type: ignore[arg-type]
+            await runtime.resolve(item.id, "landed", result=result, **say)  # type: ignore[arg-type]
+            return await run.result(timeout=30)
+
+    assert asyncio.run(main()) == 7

@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from poimen.cli.frame.session import Log, Session
     from poimen.kernel.views import IntentView
 
-_INLINE: Final = 16 * 1024
-"""Bytes of a value that still lies in its record; a larger one is kept beside."""
-
 To = Literal["landed", "not_landed", "abandoned"]
 _OPTIONS: Final[dict[To, str]] = {"landed": "landed", "not_landed": "not-landed", "abandoned": "abandon"}
 
@@ -79,7 +76,7 @@ def resolve(
     lsn = known.last_lsn
     if not before and not session.dry_run:
         with session.writing() as log:
-            payload = body if body is None or len(body) <= _INLINE else log.bodies.put(body)
+            payload = log.bodies.payload(body) if body is not None else None
             lsn = desk.resolve(
                 log.store,
                 log.door,

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from poimen.declare.specs import Budget, Seconds
     from poimen.engine.surface.results import InboxItem, RunState
     from poimen.episodes import Verdict
-    from poimen.kernel.intent import Payload
     from poimen.kernel.views import RunView
     from poimen.log.api import Store
 
@@ -199,7 +198,7 @@ class Client:
             workflow=call.workflow,
             version=call.spec.version,
             code=call.spec.code_digest,
-            args=self._kept(body),
+            args=self.bodies.payload(body),
             args_digest=values.digest(body),
             nonce=clock.random_hex(16),
             by=actor(),
@@ -313,23 +312,26 @@ class Client:
             why: for the record.
             evidence: what was seen.
             result: for `landed`: what the call would have returned, as JSON types or as they are stored; needed
-                unless the tool returns nothing.
+                unless the tool returns nothing. A `Runtime` that has loaded the tool takes a value of the tool's own
+                type as well, and refuses what the tool could not have returned.
             expect_lsn: of the last record about it that you saw, as an `InboxItem` names it; the second of two
                 people loses.
 
         Raises:
             NotFound: no such intent.
             Conflict: it is closed already, or has changed since.
+            NotStorable: the result cannot be stored, or is none of the tool's.
         """
         self.writable()
-        value = None if result is ... else self._kept(values.dump(result, path="result"))
+        value = None if result is ... else self.bodies.payload(self._packed(intent_id, result))
         desk.resolve(
             self.store, self.door, intent_id, to, by=by, why=why, evidence=evidence, value=value, expect_lsn=expect_lsn
         )
         self.nudge(IntentId.parse(intent_id).run)
 
-    def _kept(self, body: bytes) -> Payload:
-        return body if len(body) <= _INLINE else self.bodies.put(body)
+    def _packed(self, intent_id: str, result: object) -> bytes:  # a runtime knows the tool's own type
+        """What a call would have returned, as stored."""
+        return values.dump(result, path="result")
 
     async def probe(self, intent_id: str, *, by: str) -> effects.Landed[Any] | effects.Absent | effects.Unknown:
         """Ask the far side whether an effect has landed: only a `Runtime` has the code for it.
@@ -374,6 +376,3 @@ class Client:
     ) -> AsyncIterator[tuple[Run[Any], Verdict]]:
         """Run a verifier over frozen episodes."""
         not_built("Client.verify")
-
-
-_INLINE = 16 * 1024

@@ -14,12 +14,13 @@ import threading
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from poimen._typing import override
+from poimen.declare import values
 from poimen.declare.registry import Registry
 from poimen.declare.specs import seconds
 from poimen.engine import desk, reading
 from poimen.engine.client import Client
 from poimen.engine.worker import Worker
-from poimen.kernel.errors import NotFound
+from poimen.kernel.errors import NotFound, NotStorable
 from poimen.later import not_built
 from poimen.log.api import TERMINAL_STATES
 
@@ -159,6 +160,20 @@ class Runtime(Client):
             budget=budget,
             tags=tags,
         )
+
+    @override
+    def _packed(self, intent_id: str, result: object) -> bytes:
+        _, intent = reading.find_intent(self.store, intent_id)
+        name = intent.pending.tool
+        spec = self._registry.tool("tool", name) or self._registry.tool("model", name)
+        if spec is None:
+            return super()._packed(intent_id, result)
+        try:
+            return values.dump(result, spec.parameters.result, path="result")
+        except NotStorable:  # not of the tool's own type: then as plain JSON, which must be readable as one
+            body = super()._packed(intent_id, result)
+            values.load(body, spec.parameters.result, path="result")
+            return body
 
     @override
     async def probe(self, intent_id: str, *, by: str) -> effects.Landed[Any] | effects.Absent | effects.Unknown:

@@ -13,6 +13,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from poimen import clock
+from poimen.blobs.api import INLINE_BYTES
 from poimen.engine.loop import empty
 from poimen.engine.reading import fold_in
 from poimen.kernel.errors import Conflict, PoimenError, Suspended, invariant
@@ -40,9 +41,6 @@ if TYPE_CHECKING:
 
 WAIT_S: Final = 0.1
 """How long a record that may wait, waits."""
-
-INLINE_BYTES: Final = 16 * 1024
-"""Bodies up to this size stand in the record itself."""
 
 
 class Sent:
