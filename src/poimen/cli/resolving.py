@@ -166,7 +166,7 @@ def _sure(session: Session, intent: IntentView, to: To, confirm: str | None, why
         raise click.UsageError(f"nobody can be asked here: give --confirm {word(str(intent.id))}{missing}")
     why = session.why(why, what=f"say {said_so}")
     if confirm is None:
-        session.out.say(f"{intent.pending.summary or intent.pending.tool}\n{intent.id}, LSN {intent.last_lsn}")
+        session.out.say(f"{intent.says}\n{intent.id}, LSN {intent.last_lsn}")
         said = click.prompt(f"type {said_so} to record that, anything else to stop", err=True)
         if said.strip() != said_so:
             raise click.Abort

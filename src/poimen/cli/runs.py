@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from poimen.cli.decisions import decision_row, decision_shape
+from poimen.cli.frame.bodies import body_of
 from poimen.cli.frame.declaring import changing, command, noun
 from poimen.cli.frame.output import Json, one_line, rfc3339, us_of
 from poimen.cli.frame.session import part_of
-from poimen.cli.intents import body_of, heads_from, intent_shape, records_by_intent
+from poimen.cli.intents import heading, heads_from, intent_shape, records_by_intent
 from poimen.engine import desk, reading
 from poimen.kernel.branch import BranchState, WaitReason, moves_by_itself
 from poimen.kernel.branch import command as moving
@@ -232,7 +233,9 @@ def _print_run(session: Session, run: dict[str, Any]) -> None:
         out.table(("step", "kind", "attempt", "state", "began", "LSN", "error"), tries)
     if run["intents"]:
         out.line()
-        effects = [(i["id"], i["effect_class"], i["state"], str(i["sends"]), i["summary"]) for i in run["intents"]]
+        effects = [
+            (i["id"], i["effect_class"], i["state"], str(i["sends"]), heading(session, i)) for i in run["intents"]
+        ]
         out.table(("intent", "class", "state", "sends", "summary"), effects)
     if run["decisions"]:
         out.line()

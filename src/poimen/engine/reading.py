@@ -311,7 +311,7 @@ def inbox_of(view: RunView) -> list[InboxItem]:
                     id=str(intent.id),
                     kind="effect",
                     run_id=view.run,
-                    summary=f"may have happened, verify first: {intent.pending.summary}",
+                    summary=f"may have happened, verify first: {intent.says}",
                     lsn=intent.last_lsn,
                 )
             )

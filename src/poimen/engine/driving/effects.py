@@ -204,13 +204,13 @@ class Effects:
     def _perform(self, call: Call, attempt: int, scope: AttemptScope | None) -> None:
         try:
             pending = self._pending(call, attempt)
+            guard = self._guard(call.spec, pending, scope, call.packed)
         except CodeChanged as changed:
             self.driver.ending.differ(changed.message, call.what)
             return
         except Exception as broken:  # noqa: BLE001 (a value or a text of the user: this run stops, and says so)
             self.driver.ending.stop(broken)
             return
-        guard = self._guard(call.spec, pending, scope, call.packed)
         self._go(guard, guard.perform(), scope)
         if call.future.cancel_asked:
             guard.stop("cancel")
@@ -225,7 +225,6 @@ class Effects:
         if any(self._lapsed(known, terms) for known in earlier if known.pending.generation == number):
             number += 1  # nothing of it landed, and the far side may have forgotten its key
         identity = request_id(nonce=driver.nonce, step=step, ordinal=ordinal, tool=spec.name, generation=number)
-        args, kwargs = spec.parameters.unpack(call.packed)
         return IntentPending(
             step=step,
             attempt=attempt,
@@ -238,7 +237,7 @@ class Effects:
             args_digest=call.digest,
             request_id=read_request_id(identity, attempt=attempt) if read else identity,
             generation=number,
-            summary=described(spec.summary, spec, args, kwargs),
+            summary=described(spec.summary, spec, *spec.parameters.unpack(call.packed)) if spec.summary else "",
             decision=call.options.decision or "",
             returns=returns_of(spec),
         )

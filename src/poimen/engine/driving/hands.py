@@ -336,7 +336,7 @@ class Hands:
                 continue
             step = self._driver.line.steps[call.key]
             found += [
-                Waiting(reason="operator", about=str(intent.id), detail=intent.pending.summary)
+                Waiting(reason="operator", about=str(intent.id), detail=intent.says)
                 for intent in step.last.intents.values()
                 if intent.open
             ]
@@ -383,7 +383,7 @@ class Hands:
 def indeterminate(intent: IntentView) -> IndeterminateOutcome:
     """The error that a workflow is given about an unknown effect, where it wants to be told."""
     return IndeterminateOutcome(
-        f"{intent.pending.summary or intent.pending.tool} may have happened: verify first",
+        f"{intent.says} may have happened: verify first",
         where=str(intent.id),
         intent_id=str(intent.id),
     )
