@@ -107,7 +107,7 @@ def test_3_not_found(cli: Cli, waiting: Path, words: tuple[str, ...]) -> None:
 def test_4_an_operator_must_decide(cli: Cli, killed: Path) -> None:
     done = cli("run", f"{AGENT}:shop", "--id", "tea-1", "--db", killed)
     assert (done.code, done.out) == (4, "")
-    assert f"go on: poimen --db {killed} inbox resolve {MAIL} --landed | --not-landed | --abandon" in done.err
+    assert f"go on: poimen --db {killed} inbox show {MAIL}\n" in done.err
 
 
 @pytest.mark.parametrize(("check", "code"), [((), 0), (("--check",), 4), (("--check", "--kind", "code"), 0)])

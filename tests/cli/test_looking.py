@@ -133,7 +133,7 @@ def test_the_doctor_lists_what_does_not_move_and_what_moves_it(cli: Cli, killed:
         f"database  {killed} (--db)",
         "run tea-1  RUNNING  shop",
         "no live worker drives it",
-        f"poimen --db {killed} run MODULE:shop --id tea-1",
+        f"poimen --db {killed} run FILE_OR_MODULE:shop --id tea-1",
         "owed decisions\n          tea-1/order, LSN 3",
         f"{MAIL}  AT_MOST_ONCE, 1 sent",
         "1 run(s) do not move",

@@ -237,6 +237,8 @@ def _print_other(session: Session, item: dict[str, Any]) -> None:
     out.line(f"run {item['run']['id']} waits: {item['summary']}", bold=True)
     out.line(f"why         {item['run']['reason']}")
     out.line("nothing was executed, nothing was lost")
+    recorded = f"poimen runs show {item['run']['id']} --content"
+    out.line(f"recorded    {session.command(recorded)}")
     for text in item["commands"]:
         out.line(f"go on       {text}")
 

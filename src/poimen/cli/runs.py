@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from poimen.cli.decisions import decision_row, decision_shape
-from poimen.cli.frame.bodies import body_of
+from poimen.cli.frame.bodies import args_text, body_of
 from poimen.cli.frame.declaring import changing, command, noun
 from poimen.cli.frame.output import Json, one_line, rfc3339, us_of
 from poimen.cli.frame.session import part_of
 from poimen.cli.intents import heading, heads_from, intent_shape, records_by_intent
 from poimen.engine import desk, reading
 from poimen.kernel.branch import BranchState, WaitReason, moves_by_itself
-from poimen.kernel.branch import command as moving
 from poimen.kernel.errors import Conflict
 from poimen.kernel.views import trunk
 from poimen.log.api import TERMINAL_STATES
@@ -28,7 +27,7 @@ from poimen.log.api import TERMINAL_STATES
 if TYPE_CHECKING:
     from poimen.cli.frame.session import Log, Session
     from poimen.kernel.intent import ErrorRecord
-    from poimen.kernel.views import AttemptView, StepView
+    from poimen.kernel.views import AttemptView, RunView, StepView
     from poimen.log.api import Head
 
 _A_PAGE: Final = 50
@@ -88,7 +87,7 @@ def run_shape(session: Session, log: Log, run: str) -> Any:
         "epoch": head.epoch if head else 0,
         "reason": stands.reason,
         "command": session.command(stands.command) if stands.command else None,
-        "waiting": [_waiting(session, run, w) for w in reading.holding(view)],
+        "waiting": [_waiting(session, view, w) for w in reading.holding(view)],
         "cancel": {"by": line.cancel_by, "why": line.cancel_why, "lsn": line.cancel_lsn} if line.cancel_lsn else None,
         "result": body_of(line.body.value if line.body else None, log, content=content),
         "error": _error(line.body.error if line.body else None, content=content),
@@ -102,14 +101,14 @@ def run_shape(session: Session, log: Log, run: str) -> Any:
     }
 
 
-def _waiting(session: Session, run: str, waiting: Any) -> dict[str, Json]:
+def _waiting(session: Session, view: RunView, waiting: Any) -> dict[str, Json]:
     reason, matter = WaitReason(waiting.reason), reading.matter_of(waiting)
     return {
         "reason": waiting.reason,
         "about": waiting.about,
         "detail": waiting.detail,
         "moves_by_itself": moves_by_itself(reason, matter) or None,
-        "command": session.command(moving(reason, run=run, about=waiting.about, matter=matter)) or None,
+        "command": session.command(reading.command_of(view, waiting)) or None,
     }
 
 
@@ -226,11 +225,12 @@ def _print_run(session: Session, run: dict[str, Any]) -> None:
             out.line(f"{name:<12}{value}")
     if session.content:
         for name in ("input", "result"):
-            out.line(f"{name:<12}{run[name]}")
+            out.line(f"{name:<12}{args_text(run[name])}")
     tries = [_try(session, step, attempt) for step in run["steps"] for attempt in step["attempts"]]
     if tries:
         out.line()
-        out.table(("step", "kind", "attempt", "state", "began", "LSN", "error"), tries)
+        with_args = ("args",) if session.content else ()
+        out.table(("step", "kind", "attempt", "state", "began", "LSN", "error", *with_args), tries)
     if run["intents"]:
         out.line()
         effects = [
@@ -247,7 +247,8 @@ def _try(session: Session, step: dict[str, Any], attempt: dict[str, Any]) -> tup
     error = attempt["error"]
     said = f"{error['type']}: {error['message']}" if error else attempt["cause"] or ""
     span = "-".join(str(lsn) for lsn in (attempt["started_lsn"], attempt["ended_lsn"]) if lsn)
-    return (step["key"], step["kind"], str(attempt["no"]), attempt["state"], began, span, one_line(said))
+    args = (args_text(step["args"]),) if session.content else ()
+    return (step["key"], step["kind"], str(attempt["no"]), attempt["state"], began, span, one_line(said), *args)
 
 
 @command(runs, "cancel")

@@ -217,12 +217,13 @@ class Client:
         admitted = view.admitted
         if admitted is None or admitted.workflow != call.workflow or admitted.args_digest != values.digest(call.packed):
             known = admitted.workflow if admitted is not None else "?"
-            args = admitted.args if admitted is not None and isinstance(admitted.args, bytes) else b"..."
+            digest = admitted.args_digest if admitted is not None else "?"
             raise RunExists(
-                f"run {run} exists with other input: {known} with {args[:200].decode(errors='replace')}",
+                f"run {run} exists with other input: {known} with input {digest[:_SHOWN]}",
                 where=run,
-                why=f"asked for: {call.workflow} with {call.packed[:200].decode(errors='replace')}",
-                hint="the same id is the same run; choose another id for other input",
+                why=f"asked for: {call.workflow} with input {values.digest(call.packed)[:_SHOWN]}",
+                hint="the same id is the same run; choose another id for other input; the recorded one: "
+                f"poimen runs show {run} --content",
                 run_id=run,
             )
 
@@ -365,3 +366,5 @@ class Client:
 
 
 _INLINE = 16 * 1024
+_SHOWN = 8
+"""Hex digits of a digest in a message: what was passed is agent text, and is not shown there."""

@@ -169,9 +169,15 @@ def matter_of(waiting: Waiting) -> OperatorMatter:
     return OperatorMatter.CRASH_LOOP if waiting.detail.startswith("crash loop") else OperatorMatter.UNKNOWN_EFFECT
 
 
-def about_of(waiting: Waiting) -> str:
-    """The id that the command names; nothing where the wait is about the workflow as a whole."""
-    return "" if waiting.about == "workflow" else waiting.about
+def workflow_of(view: RunView) -> str:
+    """The name of the run's workflow."""
+    return view.admitted.workflow if view.admitted is not None else "WORKFLOW"
+
+
+def command_of(view: RunView, waiting: Waiting) -> str:
+    """The command that moves what waits so; "" where there is none to type."""
+    reason, matter = WaitReason(waiting.reason), matter_of(waiting)
+    return command(reason, run=view.run, about=waiting.about, workflow=workflow_of(view), matter=matter)
 
 
 def order(line: BranchView) -> list[Waiting]:
@@ -207,11 +213,10 @@ def standing(view: RunView, head: Head | None, *, driven: bool) -> Standing:
         kind = WaitReason(first.reason)
         itself = moves_by_itself(kind, matter_of(first))
         reason = f"{first.reason}: {first.detail or first.about}" + (f" (or {itself})" if itself else "")
-        what = command(kind, run=view.run, about=about_of(first), matter=matter_of(first)) or None
+        what = command_of(view, first) or None
     elif not has_ended(view) and not driven:
         reason = "no live worker drives it" + (f"; cancelled by {line.cancel_by}" if line.cancel_lsn else "")
-        workflow = view.admitted.workflow if view.admitted is not None else "WORKFLOW"
-        what = f"poimen run MODULE:{workflow} --id {view.run}"
+        what = command(WaitReason.CODE, run=view.run, workflow=workflow_of(view))
     return Standing(state=state, reason=reason, command=what, lsn=head.lsn if head is not None else view.lsn)
 
 
@@ -224,12 +229,14 @@ def waits_for(view: RunView) -> RunWaiting | None:
     if not reasons:
         return None
     first = reasons[0]
-    what = command(WaitReason(first.reason), run=view.run, about=about_of(first), matter=matter_of(first))
+    what, differs = command_of(view, first), first.reason == "code"
     return RunWaiting(
         f"run {view.run} waits for the {first.reason}: {first.detail or first.about}",
         where=first.about,
-        why="nothing was lost; it goes on where it stands",
-        hint=what,
+        why=f"nothing was executed; what is recorded: poimen runs show {view.run} --content"
+        if differs
+        else "nothing was lost; it goes on where it stands",
+        hint=f"with the code that recorded it, or mended: {what}" if differs else what,
         reason=first.reason,
         command=what,
         run_id=view.run,

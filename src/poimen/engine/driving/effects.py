@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from poimen import clock
 from poimen.declare.specs import described
 from poimen.declare.storing.hints import label
+from poimen.engine.driving.replay import SHOWN
 from poimen.engine.driving.scopes import AttemptScope, BodyScope, Call, CallFuture
 from poimen.engine.loop import empty
 from poimen.gate.guard import Guard
@@ -24,7 +25,7 @@ from poimen.gate.port import Closed, Dropped, Key, Known, Landed, Refused, Stopp
 from poimen.gate.request_id import generation, read_request_id, request_id
 from poimen.kernel.effect_class import EffectClass, Terms, stricter
 from poimen.kernel.errors import CodeChanged, Conflict, PoimenError, Suspended
-from poimen.kernel.intent import IntentDemoted, IntentPending, RuleApplied
+from poimen.kernel.intent import IntentDemoted, IntentPending, RuleApplied, short
 from poimen.kernel.resolution import key_lapse
 
 if TYPE_CHECKING:
@@ -176,8 +177,9 @@ class Effects:
         if known is None:
             self.perform_in_step(scope, call)
         elif (known.pending.tool, known.pending.args_digest) != (spec.name, digest):
-            recorded = f"{known.pending.tool} as effect {ordinal} of {scope.step} with {known.pending.args_digest[:12]}"
-            self.driver.ending.differ(recorded, f"{spec.name} with {digest[:12]}: {call.what}")
+            recorded = f"{short(known.pending.tool)} as effect {ordinal} of {scope.step}"
+            recorded += f", arguments {known.pending.args_digest[:SHOWN]}"
+            self.driver.ending.differ(recorded, call.asked(), about=scope.step)
         elif ordinal in scope.recorded:
             self.driver.when_live(lambda: self.resume(call, scope.attempt, scope))
         return future
@@ -206,7 +208,7 @@ class Effects:
             pending = self._pending(call, attempt)
             guard = self._guard(call.spec, pending, scope, call.packed)
         except CodeChanged as changed:
-            self.driver.ending.differ(changed.message, call.what)
+            self.driver.ending.differ(changed.message, call.what, about=call.key)
             return
         except Exception as broken:  # noqa: BLE001 (a value or a text of the user: this run stops, and says so)
             self.driver.ending.stop(broken)

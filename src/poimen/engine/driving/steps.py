@@ -51,9 +51,9 @@ class Steps:
             self._start(call)
             return future
         try:
-            recorded = driver.script.claim(key=call.key, name=call.spec.name, digest=call.digest, what=call.what)
+            recorded = driver.script.claim(key=call.key, name=call.spec.name, digest=call.digest, what=call.asked)
         except Differs as differs:
-            driver.ending.differ(differs.recorded, differs.asked)
+            driver.ending.differ(differs.recorded, differs.asked, about=differs.key)
             return future
         if not recorded:
             self._unrecorded[call.key] = call
