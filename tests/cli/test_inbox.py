@@ -44,6 +44,21 @@ def test_an_item_can_be_understood_and_decided(cli: Cli, waiting: Path) -> None:
     assert (data["waits"], data["lsn"]) == (True, 15)
 
 
+def test_what_follows_is_worded_by_the_state_of_the_run(cli: Cli, waiting: Path) -> None:
+    goes_on = "landed: the run goes on with the value"
+    assert goes_on in cli("inbox", "show", "tea", "--db", waiting).out
+    assert cli("runs", "cancel", "tea", "--why", "x", "--by", "ann", "--db", waiting).code == 0
+    shown = cli("inbox", "show", "tea", "--db", waiting).out
+    assert "the run is being cancelled by ann: what you find out is recorded, nothing is sent" in shown
+    assert cli("run", f"{AGENT}:shop", "--id", "tea-1", "--db", waiting).code == 1
+    shown = cli("inbox", "show", "tea", "--db", waiting).out
+    said = "the run has ended (CANCELLED): what you find out is recorded, nothing is sent and nothing goes on"
+    assert said in shown
+    assert goes_on not in shown and "sent anew" not in shown
+    resolved = cli("inbox", "resolve", MAIL, "--not-landed", *SURE, "--db", waiting)
+    assert (resolved.code, said in resolved.err) == (0, True)
+
+
 def test_the_row_of_an_item(cli: Cli, waiting: Path) -> None:
     (item,) = cli("inbox", "--json", "--db", waiting).data
     assert set(item) == {

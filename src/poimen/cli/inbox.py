@@ -18,7 +18,7 @@ from poimen.cli.frame.declaring import changing, command, noun, word
 from poimen.cli.frame.output import Json, rfc3339, us_of
 from poimen.cli.frame.session import part_of
 from poimen.cli.intents import MEANING, heading, heads_from, intent_shape, print_records, records_by_intent
-from poimen.cli.resolving import resolve
+from poimen.cli.resolving import consequences, resolve
 from poimen.cli.runs import row_shape
 from poimen.declare import values
 from poimen.engine import desk, reading
@@ -147,6 +147,7 @@ def show(session: Session, item: str) -> None:
                 if intent.open and send.outcome is None
             ]
             shape["commands"] = _commands(session, intent) if intent.open else []
+            shape["follows"] = consequences(reading.follows(view, intent)) if intent.open else []
         else:
             shape["commands"] = [run["command"]] if run["command"] else []
     session.out.show(
@@ -212,8 +213,8 @@ def _print_effect(session: Session, item: dict[str, Any]) -> None:
         )
         for text in item["commands"]:
             out.line(f"  {text}")
-        out.line("landed: the run goes on with the value (what the call would have returned; null without --value)")
-        out.line("not landed: it is sent anew. abandon: the step fails with EffectAbandoned")
+        for text in item["follows"]:
+            out.line(text)
     if item["run"]["reason"] and not item["waits"]:
         out.line(f"the run: {item['run']['reason']}")
         out.line(f"  {item['run']['command']}")

@@ -273,7 +273,7 @@ def _must_fit(store: Store, view: RunView, intent: IntentView, to: To, *, given:
     if to == "landed" and not given and intent.pending.returns not in WITHOUT_VALUE:
         raise Refused(
             f"{intent.id} returns {intent.pending.returns}, and no value was given",
-            why="the run goes on with the value that the call would have returned",
+            why="the value that the call would have returned is kept, and a run that goes on goes on with it",
             hint="give it: --value JSON, or --value @file (in Python: result=...)",
         )
 

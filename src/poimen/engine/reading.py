@@ -298,6 +298,21 @@ def outcome(view: RunView, bodies: TieredBlobs, annotation: Any) -> Any:
     ) from error
 
 
+def follows(view: RunView, intent: IntentView) -> str:
+    """Why a resolution of this intent is a record and moves nothing; "" where the run goes on by it.
+
+    Source: design protocol.md, section 5 ("After Indeterminate").
+    """
+    line = view.branches[intent.id.branch]
+    if line.state.name in TERMINAL_STATES:
+        return f"the run has ended ({line.state.name})"
+    if line.cancel_lsn:
+        return f"the run is being cancelled by {line.cancel_by}"
+    if line.steps[intent.id.step].attempts[intent.id.attempt - 1].told:
+        return "the workflow was told that it is unknown, and has gone on"
+    return ""
+
+
 def _unresolved(count: int) -> str:
     return f"{count} effect(s) may have happened: they stay in the inbox" if count else ""
 
