@@ -17,7 +17,7 @@ from poimen.blobs.tables import TieredBlobs
 from poimen.declare import values
 from poimen.declare.specs import WorkflowSpec, spec_of
 from poimen.engine import desk, reading
-from poimen.engine.handle import WATCH_S, Run, actor
+from poimen.engine.handle import WATCH_S, Run, actor, must_be_call
 from poimen.gate import points
 from poimen.kernel.errors import NotFound, RunExists
 from poimen.kernel.events import RunAdmitted
@@ -174,8 +174,10 @@ class Client:
         Raises:
             RunExists: a run of this id exists with other input.
             BadRunId: the id cannot be used.
+            NotACall: a workflow was given that was not called, or something else.
             NotBuiltYet: for `timeout`, `deadline`, `queue`, `priority` and `budget` in this version.
         """
+        must_be_call(call, by="client.start")
         self.writable()
         for name, given in (("queue", queue), ("priority", priority or None), ("budget", budget)):
             if given is not None:

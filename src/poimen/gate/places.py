@@ -35,11 +35,17 @@ def told(error: BaseException) -> str:
 
 
 def asked_at() -> str:
-    """Where the code of the run that is running now is: ` at agent.py:41`; "" where the stack does not show it."""
+    """As `here`, behind what was asked for: ` at agent.py:41`."""
+    place = here()
+    return f" at {place}" if place else ""
+
+
+def here() -> str:
+    """Where the user's code is that is running now: `agent.py:41`; "" where the stack does not show it."""
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 (the documented way to the stack)
     while frame is not None and frame.f_code.co_filename != _LOOP:
         if _is_users(frame.f_code.co_filename):
-            return f" at {_place(frame.f_code.co_filename, frame.f_lineno)}"
+            return _place(frame.f_code.co_filename, frame.f_lineno)
         frame = frame.f_back
     return ""
 
