@@ -59,6 +59,20 @@ def test_what_follows_is_worded_by_the_state_of_the_run(cli: Cli, waiting: Path)
     assert (resolved.code, said in resolved.err) == (0, True)
 
 
+def test_a_resolution_is_shown_whole(cli: Cli, waiting: Path) -> None:
+    said = ("--value", '"mailed tea"', "--evidence", "spool, line 1", "--by", "ann")
+    assert cli("inbox", "resolve", MAIL, "--landed", *said, *SURE, "--db", waiting).code == 0
+    lines = cli("intents", "show", MAIL, "--db", waiting).out.splitlines()
+    for line in (
+        "resolved    landed by ann (operator)",
+        "why         looked",
+        "evidence    spool, line 1",
+        "value       12 bytes (--content shows them)",
+    ):
+        assert line in lines, line
+    assert 'value       "mailed tea"' in cli("intents", "show", MAIL, "--content", "--db", waiting).out.splitlines()
+
+
 def test_the_row_of_an_item(cli: Cli, waiting: Path) -> None:
     (item,) = cli("inbox", "--json", "--db", waiting).data
     assert set(item) == {

@@ -246,11 +246,25 @@ def print_intent(session: Session, one: dict[str, Any]) -> None:
         ("args", args_text(one["args"])),
         ("decision", one["decision"] or ""),
         ("claimed by", one["claimed_by"] or ""),
+        *_resolution_rows(one["resolution"]),
     ]
     for name, value in rows:
         if value:
             out.line(f"{name:<12}{value}")
     print_records(session, one)
+
+
+def _resolution_rows(closed: dict[str, Any] | None) -> list[tuple[str, str]]:
+    """Who closed it, why, from what; the value with --content, else its size."""
+    if closed is None:
+        return []
+    value = args_text(closed["value"]) if closed["value"] is not None else ""
+    return [
+        ("resolved", f"{closed['to'].replace('_', ' ')} by {closed['by']} ({closed['rule']})"),
+        ("why", closed["why"]),
+        ("evidence", closed["evidence"]),
+        ("value", value),
+    ]
 
 
 def print_records(session: Session, one: dict[str, Any]) -> None:
