@@ -149,6 +149,7 @@ def test_the_doctor_lists_what_does_not_move_and_what_moves_it(cli: Cli, killed:
         "runs",
         "owed",
         "open_intents",
+        "asking",
         "inbox",
         "not_built",
         "findings",

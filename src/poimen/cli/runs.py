@@ -26,6 +26,7 @@ from poimen.log.api import TERMINAL_STATES
 
 if TYPE_CHECKING:
     from poimen.cli.frame.session import Log, Session
+    from poimen.engine.reading import Asking
     from poimen.kernel.intent import ErrorRecord
     from poimen.kernel.views import AttemptView, RunView, StepView
     from poimen.log.api import Head
@@ -64,7 +65,7 @@ def row_shape(session: Session, log: Log, head: Head) -> Any:
 def run_shape(session: Session, log: Log, run: str) -> Any:
     """A run whole: steps with all attempts, intents, decisions, why it does not move."""
     content = session.content
-    view, _ = reading.read_run(log.store, run)
+    view, events = reading.read_run(log.store, run)
     head = log.store.head(run)
     line, admitted = trunk(view), view.admitted
     stands = reading.standing(view, head, driven=is_driven(log, head))
@@ -87,6 +88,7 @@ def run_shape(session: Session, log: Log, run: str) -> Any:
         "epoch": head.epoch if head else 0,
         "reason": stands.reason,
         "command": session.command(stands.command) if stands.command else None,
+        "asking": [asking_shape(a) for a in reading.asking(view, events)] if is_driven(log, head) else [],
         "waiting": [_waiting(session, view, w) for w in reading.holding(view)],
         "cancel": {"by": line.cancel_by, "why": line.cancel_why, "lsn": line.cancel_lsn} if line.cancel_lsn else None,
         "result": body_of(line.body.value if line.body else None, log, content=content),
@@ -110,6 +112,23 @@ def _waiting(session: Session, view: RunView, waiting: Any) -> dict[str, Json]:
         "moves_by_itself": moves_by_itself(reason, matter) or None,
         "command": session.command(reading.command_of(view, waiting)) or None,
     }
+
+
+def asking_shape(asking: Asking) -> dict[str, Any]:
+    """A probe that is asked again as JSON, times in RFC 3339."""
+    return {
+        "id": str(asking.intent.id),
+        "tool": asking.intent.pending.tool,
+        "answer": asking.answer,
+        "again_at": rfc3339(asking.at_us),
+        "counts_from": rfc3339(asking.counts_us) if asking.counts_us else None,
+    }
+
+
+def asked(session: Session, one: dict[str, Any]) -> str:
+    """The same for people: what it said last, when it is asked again, from when an absence counts."""
+    counts = f" (absence counts from {session.out.when(us_of(one['counts_from']))})" if one["counts_from"] else ""
+    return f"{one['tool']}: asked, {one['answer']}; asked again at {session.out.when(us_of(one['again_at']))}{counts}"
 
 
 def _error(error: ErrorRecord | None, *, content: bool) -> Any:
@@ -217,6 +236,7 @@ def _print_run(session: Session, run: dict[str, Any]) -> None:
         ("error", f"{run['error']['type']}: {run['error']['message']}" if run["error"] else ""),
         ("unresolved", str(run["unresolved"] or "")),
         ("driven", f"by {run['worker']}" if run["driven"] else ""),
+        *(("probe", asked(session, one)) for one in run["asking"]),
         ("waits", run["reason"] or ""),
         ("go on", run["command"] or ""),
     ]

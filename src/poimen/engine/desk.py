@@ -9,6 +9,7 @@ Source: design protocol.md, sections 3 ("Decisions") and 5 ("After Indeterminate
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any, Literal
 
 from poimen import clock
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from poimen.log.api import Committed, Head, Store
     from poimen.log.writer import Door
 
+_told = logging.getLogger("poimen.told")
 To = Literal["landed", "not_landed", "abandoned"]
 
 WITHOUT_VALUE = frozenset({"", "None", "Any", "typing.Any", "object"})
@@ -257,6 +259,14 @@ def driven(head: Head, db: Path | None = None) -> bool:
     if not head.worker or head.boot_id != clock.boot_id() or head.lease_until <= clock.boot_us():
         return False
     return db is None or Workers(Sides.of(db).workers).alive(head.worker)
+
+
+def tell_waiting(head: Head) -> bool:
+    """Tell whoever watches that another process drives the run; whether somebody does."""
+    if head.worker:
+        where = "this machine" if head.boot_id == clock.boot_id() else "another machine"
+        _told.info("run %s is driven by worker %s on %s, waiting", head.run, head.worker, where)
+    return bool(head.worker)
 
 
 def _must_fit(store: Store, view: RunView, intent: IntentView, to: To, *, given: bool) -> None:

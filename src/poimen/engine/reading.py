@@ -8,10 +8,13 @@ Source: design protocol.md, section 2; mission.md, promise 8.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from poimen import clock
 from poimen.declare import values
 from poimen.engine.surface.results import InboxItem, RunState, Standing
+from poimen.gate.ladder import facts_from
 from poimen.kernel.branch import OperatorMatter, WaitReason, command, moves_by_itself, shown
 from poimen.kernel.effect_class import EffectClass
 from poimen.kernel.errors import (
@@ -22,8 +25,10 @@ from poimen.kernel.errors import (
     RunWaiting,
     StepError,
 )
+from poimen.kernel.events import BranchResumed, BranchStarted
 from poimen.kernel.fold import apply
 from poimen.kernel.ids import IntentId
+from poimen.kernel.resolution import AskProbe, rule
 from poimen.kernel.views import RunView, trunk
 from poimen.log import codec
 from poimen.log.api import TERMINAL_STATES
@@ -218,6 +223,42 @@ def standing(view: RunView, head: Head | None, *, driven: bool) -> Standing:
         reason = "no live worker drives it" + (f"; cancelled by {line.cancel_by}" if line.cancel_lsn else "")
         what = command(WaitReason.CODE, run=view.run, workflow=workflow_of(view))
     return Standing(state=state, reason=reason, command=what, lsn=head.lsn if head is not None else view.lsn)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asking:
+    """A probe that is asked again: its intent, what it said last, when it is asked, and from when an absence counts.
+
+    Times are in microseconds since the Unix epoch; `counts_us` is 0 once an absence counts.
+    """
+
+    intent: IntentView
+    answer: str
+    at_us: int
+    counts_us: int
+
+
+def asking(view: RunView, records: Sequence[tuple[int, Event, int]]) -> list[Asking]:
+    """What the ladder of whoever drives the run waits for: derived from the records as the ladder derives it.
+
+    Arguments:
+        view: the run, driven by somebody alive.
+        records: its records, as `read_run` gives them.
+    """
+    now_us = clock.wall_us()
+    taken = max((at for at, event, _ in records if isinstance(event, BranchStarted | BranchResumed)), default=0)
+    found: list[Asking] = []
+    for intent in (i for line in view.branches.values() for i in line.unresolved()):
+        terms, request = intent.pending.terms, view.requests[intent.pending.request_id]
+        facts = facts_from(intent, terms, request, taken_us=taken, latest_us=view.latest_at, loaded=True)
+        ruling = rule(facts)
+        if isinstance(ruling, AskProbe) and facts.readings:
+            counts_us = int(ruling.inputs.get("settled_at_us", 0))
+            last = facts.readings[-1].answer
+            found.append(
+                Asking(intent=intent, answer=last, at_us=ruling.at_us, counts_us=counts_us if counts_us > now_us else 0)
+            )
+    return found
 
 
 def waits_for(view: RunView) -> RunWaiting | None:
