@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 import pytest
@@ -57,6 +58,14 @@ def test_what_follows_is_worded_by_the_state_of_the_run(cli: Cli, waiting: Path)
     assert goes_on not in shown and "sent anew" not in shown
     resolved = cli("inbox", "resolve", MAIL, "--not-landed", *SURE, "--db", waiting)
     assert (resolved.code, said in resolved.err) == (0, True)
+
+
+def test_what_goes_on_names_the_module_that_was_given(cli: Cli, waiting: Path) -> None:
+    words = ("inbox", "resolve", MAIL, "--landed", "--value", '"mailed tea"', "--module", AGENT, *SURE)
+    done = cli(*words, "--db", waiting)
+    assert f"go on: poimen --db {waiting} run {AGENT}:shop --id tea-1\n" in done.err
+    command = shlex.split(done.err.partition("go on: poimen ")[2])
+    assert cli(*command).out == "charged 4200, mailed tea\n"
 
 
 def test_a_resolution_is_shown_whole(cli: Cli, waiting: Path) -> None:

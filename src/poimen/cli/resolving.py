@@ -94,7 +94,7 @@ def resolve(
             ).first
     elif not before and expect_lsn not in {None, known.last_lsn}:
         raise Conflict(f"something about {known.id} has changed since LSN {expect_lsn}", where=f"LSN {known.last_lsn}")
-    _resolved(session, known, to, lsn, before=before, ended=ended)
+    _resolved(session, known, to, lsn, before=before, ended=ended, module=module)
 
 
 def consequences(ended: str) -> list[str]:
@@ -189,7 +189,9 @@ def _sure(session: Session, intent: IntentView, to: To, confirm: str | None, why
     return why
 
 
-def _resolved(session: Session, intent: IntentView, to: To, lsn: int, *, before: bool, ended: str) -> None:
+def _resolved(
+    session: Session, intent: IntentView, to: To, lsn: int, *, before: bool, ended: str, module: str | None
+) -> None:
     what = to.replace("_", " ")
     changed = not before and not session.dry_run
     said = "was resolved so before" if before else "would be resolved" if session.dry_run else "resolved"
@@ -202,4 +204,5 @@ def _resolved(session: Session, intent: IntentView, to: To, lsn: int, *, before:
     if ended:
         session.out.say(consequences(ended)[0])
     if row["command"]:
-        session.out.say(f"run {row['id']} is {row['state']}, {row['reason']}\n      go on: {row['command']}")
+        what = row["command"].replace("FILE_OR_MODULE", word(module)) if module is not None else row["command"]
+        session.out.say(f"run {row['id']} is {row['state']}, {row['reason']}\n      go on: {what}")

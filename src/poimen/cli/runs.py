@@ -235,6 +235,7 @@ def _print_run(session: Session, run: dict[str, Any]) -> None:
         ("cancelled", f"by {run['cancel']['by']}: {run['cancel']['why']}" if run["cancel"] else ""),
         ("error", f"{run['error']['type']}: {run['error']['message']}" if run["error"] else ""),
         ("unresolved", str(run["unresolved"] or "")),
+        ("again", _again(session, run)),
         ("driven", f"by {run['worker']}" if run["driven"] else ""),
         *(("probe", asked(session, one)) for one in run["asking"]),
         ("waits", run["reason"] or ""),
@@ -260,6 +261,15 @@ def _print_run(session: Session, run: dict[str, Any]) -> None:
     if run["decisions"]:
         out.line()
         out.table(("decision", "", "LSN", "decided"), (decision_row(session, d) for d in run["decisions"]))
+
+
+def _again(session: Session, run: dict[str, Any]) -> str:
+    """How a run that has failed is done again: under a new id, which knows nothing of what this one has done."""
+    if run["state"] != "FAILED":
+        return ""
+    made = sum(one["state"] == "committed" or one["open"] for one in run["intents"])
+    anew = f"; it makes its effects anew, the {made} below included" if made else ""
+    return session.command(f"poimen run FILE_OR_MODULE:{run['workflow']} ARGS --id NEW_ID") + anew
 
 
 def _try(session: Session, step: dict[str, Any], attempt: dict[str, Any]) -> tuple[str, ...]:

@@ -333,6 +333,7 @@ def outcome(view: RunView, bodies: TieredBlobs, annotation: Any) -> Any:
     raise RunFailed(
         f"run {view.run} has failed: {error}",
         where=view.run,
+        why="nothing leaves FAILED: to do it again, start it under a new id",
         hint=f"poimen runs show {view.run}",
         run_id=view.run,
         error=error,

@@ -163,9 +163,9 @@ class BadDeclaration(PoimenError):
 
 
 class NotFound(PoimenError):
-    """No run, intent, decision or database of this name exists.
+    """No run, intent or decision of this name exists.
 
-    Ids accept any unique prefix; a bare noun lists what there is.
+    Ids accept any unique prefix; a bare noun lists what there is. A database that is not there is PO403.
     """
 
     code = "PO110"
@@ -287,7 +287,7 @@ class RunEnded(PoimenError):
 
 
 class RunFailed(RunEnded):
-    """The workflow raised; `error` is what is recorded of it."""
+    """The workflow raised; `error` is what is recorded of it. Nothing leaves FAILED: a new id does all of it anew."""
 
     code = "PO321"
     error: StepError
@@ -343,7 +343,7 @@ class CommitUnknown(PoimenError):
 
 
 class StorageFailed(PoimenError):
-    """The database cannot be used: locked, unreachable, full, or closed by a failure."""
+    """The database cannot be used: not there, locked, unreachable, full, or closed by a failure."""
 
     code = "PO403"
 
