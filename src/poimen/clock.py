@@ -61,6 +61,12 @@ def wall_us() -> int:
     return _source.wall_us()
 
 
+def of_day(us: int) -> str:
+    """A wall time as the time of day, UTC: `12:00:05Z`."""
+    seconds = us // US % 86_400
+    return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}Z"
+
+
 def boot_us() -> int:
     """Microseconds since this machine booted."""
     return _source.boot_us()

@@ -252,7 +252,9 @@ def run(
             raise click.UsageError(
                 "--each has everything in its lines: ARGS, --input, --tag and --detach do not go with it"
             )
-        return _each(session, spec, _lines(spec, _read(each, "--each"), run))
+        lines = _lines(spec, _read(each, "--each"), run)
+        with session.telling():
+            return _each(session, spec, lines)
     call = _call(session, spec, checked_id(run) if run is not None else None, args, given)
     identity = checked_id(run if run is not None else clock.uuid7())
     if session.dry_run:
@@ -263,7 +265,9 @@ def run(
         return _admit(session, call, identity, named, target)
     if run is None:
         session.out.say(f"run {identity}; --id {identity} goes on with it")
-    return _print(session, spec, identity, poimen.run(call, db=session.db, run_id=identity, tags=named))
+    with session.telling():
+        result = poimen.run(call, db=session.db, run_id=identity, tags=named)
+    return _print(session, spec, identity, result)
 
 
 def _tag(text: str) -> tuple[str, str]:

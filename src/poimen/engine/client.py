@@ -17,7 +17,7 @@ from poimen.blobs.tables import TieredBlobs
 from poimen.declare import values
 from poimen.declare.specs import WorkflowSpec, spec_of
 from poimen.engine import desk, reading
-from poimen.engine.handle import WATCH_S, Run, actor
+from poimen.engine.handle import WATCH_S, Run, actor, must_be_call
 from poimen.gate import points
 from poimen.kernel.errors import NotFound, RunExists
 from poimen.kernel.events import RunAdmitted
@@ -175,8 +175,10 @@ class Client:
         Raises:
             RunExists: a run of this id exists with other input.
             BadRunId: the id cannot be used.
+            NotACall: a workflow was given that was not called, or something else.
             NotBuiltYet: for `timeout`, `deadline`, `queue`, `priority` and `budget` in this version.
         """
+        must_be_call(call, by="client.start")
         self.writable()
         for name, given in (("queue", queue), ("priority", priority or None), ("budget", budget)):
             if given is not None:
@@ -218,12 +220,13 @@ class Client:
         admitted = view.admitted
         if admitted is None or admitted.workflow != call.workflow or admitted.args_digest != values.digest(call.packed):
             known = admitted.workflow if admitted is not None else "?"
-            args = admitted.args if admitted is not None and isinstance(admitted.args, bytes) else b"..."
+            digest = admitted.args_digest if admitted is not None else "?"
             raise RunExists(
-                f"run {run} exists with other input: {known} with {args[:200].decode(errors='replace')}",
+                f"run {run} exists with other input: {known} with input {digest[:_SHOWN]}",
                 where=run,
-                why=f"asked for: {call.workflow} with {call.packed[:200].decode(errors='replace')}",
-                hint="the same id is the same run; choose another id for other input",
+                why=f"asked for: {call.workflow} with input {values.digest(call.packed)[:_SHOWN]}",
+                hint="the same id is the same run; choose another id for other input; the recorded one: "
+                f"poimen runs show {run} --content",
                 run_id=run,
             )
 
@@ -376,3 +379,7 @@ class Client:
     ) -> AsyncIterator[tuple[Run[Any], Verdict]]:
         """Run a verifier over frozen episodes."""
         not_built("Client.verify")
+
+
+_SHOWN = 8
+"""Hex digits of a digest in a message: what was passed is agent text, and is not shown there."""

@@ -10,13 +10,18 @@ from __future__ import annotations
 
 import asyncio
 import getpass
+import inspect
 import os
 import socket
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar
 
 from poimen._typing import override
-from poimen.declare.specs import seconds
+from poimen.declare.shapes import Call
+from poimen.declare.specs import WorkflowSpec, seconds, spec_of
+from poimen.declare.storing.hints import label
 from poimen.engine import desk, reading
+from poimen.gate.places import here
+from poimen.kernel.errors import PoimenError
 from poimen.kernel.ids import TRUNK
 from poimen.later import not_built
 from poimen.log.api import TERMINAL_STATES
@@ -41,6 +46,38 @@ WATCH_S: Final = 0.05
 def actor() -> str:
     """Who acts: `POIMEN_BY`, else user@host."""
     return os.environ.get("POIMEN_BY") or f"{getpass.getuser()}@{socket.gethostname()}"
+
+
+class NotACall(PoimenError):
+    """Something else than the call of a workflow was given to be started. Nothing has happened.
+
+    A workflow is called first, which runs nothing: `poimen.run(shop("tea"))`, not `poimen.run(shop)`.
+    """
+
+    code = "PO115"
+
+
+def must_be_call(given: object, *, by: str) -> None:
+    """Refuse to start what is not the call of a workflow.
+
+    Arguments:
+        given: what is to be started.
+        by: what was called with it, such as `poimen.run`.
+
+    Raises:
+        NotACall: it is something else; the message says how to call it.
+    """
+    if isinstance(given, Call):
+        return
+    spec = spec_of(given)
+    if isinstance(spec, WorkflowSpec):
+        what, hint = f"{spec.name}, a workflow that was not called", f"call it: {by}({spec.name}(...))"
+    else:
+        name = f"{spec.kind} {spec.name}" if spec is not None else label(type(given))
+        what, hint = f"{name}, not the call of a workflow", f"call a workflow: {by}(workflow(...))"
+    if inspect.iscoroutine(given):
+        given.close()  # it will not be awaited, and need not be complained about a second time
+    raise NotACall(f"{by} was given {what}", where=here(), why="nothing was started", hint=hint)
 
 
 class Run(Generic[T_co]):

@@ -8,10 +8,13 @@ Source: design protocol.md, section 2; mission.md, promise 8.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from poimen import clock
 from poimen.declare import values
 from poimen.engine.surface.results import InboxItem, RunState, Standing
+from poimen.gate.ladder import facts_from
 from poimen.kernel.branch import OperatorMatter, WaitReason, command, moves_by_itself, shown
 from poimen.kernel.effect_class import EffectClass
 from poimen.kernel.errors import (
@@ -25,8 +28,10 @@ from poimen.kernel.errors import (
     RunWaiting,
     StepError,
 )
+from poimen.kernel.events import BranchResumed, BranchStarted
 from poimen.kernel.fold import apply
 from poimen.kernel.ids import IntentId
+from poimen.kernel.resolution import AskProbe, rule
 from poimen.kernel.views import RunView, trunk
 from poimen.log import codec
 from poimen.log.api import TERMINAL_STATES
@@ -191,9 +196,15 @@ def matter_of(waiting: Waiting) -> OperatorMatter:
     return OperatorMatter.CRASH_LOOP if waiting.detail.startswith("crash loop") else OperatorMatter.UNKNOWN_EFFECT
 
 
-def about_of(waiting: Waiting) -> str:
-    """The id that the command names; nothing where the wait is about the workflow as a whole."""
-    return "" if waiting.about == "workflow" else waiting.about
+def workflow_of(view: RunView) -> str:
+    """The name of the run's workflow."""
+    return view.admitted.workflow if view.admitted is not None else "WORKFLOW"
+
+
+def command_of(view: RunView, waiting: Waiting) -> str:
+    """The command that moves what waits so; "" where there is none to type."""
+    reason, matter = WaitReason(waiting.reason), matter_of(waiting)
+    return command(reason, run=view.run, about=waiting.about, workflow=workflow_of(view), matter=matter)
 
 
 def order(line: BranchView) -> list[Waiting]:
@@ -229,12 +240,47 @@ def standing(view: RunView, head: Head | None, *, driven: bool) -> Standing:
         kind = WaitReason(first.reason)
         itself = moves_by_itself(kind, matter_of(first))
         reason = f"{first.reason}: {first.detail or first.about}" + (f" (or {itself})" if itself else "")
-        what = command(kind, run=view.run, about=about_of(first), matter=matter_of(first)) or None
+        what = command_of(view, first) or None
     elif not has_ended(view) and not driven:
         reason = "no live worker drives it" + (f"; cancelled by {line.cancel_by}" if line.cancel_lsn else "")
-        workflow = view.admitted.workflow if view.admitted is not None else "WORKFLOW"
-        what = f"poimen run MODULE:{workflow} --id {view.run}"
+        what = command(WaitReason.CODE, run=view.run, workflow=workflow_of(view))
     return Standing(state=state, reason=reason, command=what, lsn=head.lsn if head is not None else view.lsn)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asking:
+    """A probe that is asked again: its intent, what it said last, when it is asked, and from when an absence counts.
+
+    Times are in microseconds since the Unix epoch; `counts_us` is 0 once an absence counts.
+    """
+
+    intent: IntentView
+    answer: str
+    at_us: int
+    counts_us: int
+
+
+def asking(view: RunView, records: Sequence[tuple[int, Event, int]]) -> list[Asking]:
+    """What the ladder of whoever drives the run waits for: derived from the records as the ladder derives it.
+
+    Arguments:
+        view: the run, driven by somebody alive.
+        records: its records, as `read_run` gives them.
+    """
+    now_us = clock.wall_us()
+    taken = max((at for at, event, _ in records if isinstance(event, BranchStarted | BranchResumed)), default=0)
+    found: list[Asking] = []
+    for intent in (i for line in view.branches.values() for i in line.unresolved()):
+        terms, request = intent.pending.terms, view.requests[intent.pending.request_id]
+        facts = facts_from(intent, terms, request, taken_us=taken, latest_us=view.latest_at, loaded=True)
+        ruling = rule(facts)
+        if isinstance(ruling, AskProbe) and facts.readings:
+            counts_us = int(ruling.inputs.get("settled_at_us", 0))
+            last = facts.readings[-1].answer
+            found.append(
+                Asking(intent=intent, answer=last, at_us=ruling.at_us, counts_us=counts_us if counts_us > now_us else 0)
+            )
+    return found
 
 
 def waits_for(view: RunView) -> RunWaiting | None:
@@ -246,12 +292,14 @@ def waits_for(view: RunView) -> RunWaiting | None:
     if not reasons:
         return None
     first = reasons[0]
-    what = command(WaitReason(first.reason), run=view.run, about=about_of(first), matter=matter_of(first))
+    what, differs = command_of(view, first), first.reason == "code"
     return RunWaiting(
         f"run {view.run} waits for the {first.reason}: {first.detail or first.about}",
         where=first.about,
-        why="nothing was lost; it goes on where it stands",
-        hint=what,
+        why=f"nothing was executed; what is recorded: poimen runs show {view.run} --content"
+        if differs
+        else "nothing was lost; it goes on where it stands",
+        hint=f"with the code that recorded it, or mended: {what}" if differs else what,
         reason=first.reason,
         command=what,
         run_id=view.run,
@@ -307,10 +355,26 @@ def outcome(view: RunView, bodies: TieredBlobs, annotation: Any) -> Any:
     raise RunFailed(
         f"run {view.run} has failed: {error}",
         where=view.run,
+        why="nothing leaves FAILED: to do it again, start it under a new id",
         hint=f"poimen runs show {view.run}",
         run_id=view.run,
         error=error,
     ) from error
+
+
+def follows(view: RunView, intent: IntentView) -> str:
+    """Why a resolution of this intent is a record and moves nothing; "" where the run goes on by it.
+
+    Source: design protocol.md, section 5 ("After Indeterminate").
+    """
+    line = view.branches[intent.id.branch]
+    if line.state.name in TERMINAL_STATES:
+        return f"the run has ended ({line.state.name})"
+    if line.cancel_lsn:
+        return f"the run is being cancelled by {line.cancel_by}"
+    if line.steps[intent.id.step].attempts[intent.id.attempt - 1].told:
+        return "the workflow was told that it is unknown, and has gone on"
+    return ""
 
 
 def _unresolved(count: int) -> str:
@@ -333,7 +397,7 @@ def inbox_of(view: RunView) -> list[InboxItem]:
                     id=str(intent.id),
                     kind="effect",
                     run_id=view.run,
-                    summary=f"may have happened, verify first: {intent.pending.summary}",
+                    summary=f"may have happened, verify first: {intent.says}",
                     lsn=intent.last_lsn,
                 )
             )

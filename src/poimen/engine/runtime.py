@@ -19,6 +19,7 @@ from poimen.declare.registry import Registry
 from poimen.declare.specs import seconds
 from poimen.engine import desk, reading
 from poimen.engine.client import Client
+from poimen.engine.handle import must_be_call
 from poimen.engine.worker import Worker
 from poimen.kernel.errors import NotFound, NotStorable
 from poimen.later import not_built
@@ -146,6 +147,7 @@ class Runtime(Client):
         tags: Mapping[str, str] | None = None,
     ) -> Run[T]:
         """Admit a run and drive it here; see `Client.start`."""
+        must_be_call(call, by="rt.start")
         if self._registry.workflow(call.workflow) is not call.spec:
             self._registry.add(call.spec)
             if self._worker is not None:
@@ -249,7 +251,9 @@ def run(
         RunFailed, RunRejected, RunCancelled, RunTimedOut: it has ended without a result.
         RunWaiting: only somebody else can move it now; the error says who and how.
         RunExists: a run of this id exists with other input.
+        NotACall: a workflow was given that was not called, or something else.
     """
+    must_be_call(call, by="poimen.run")
     work = _run(call, db=db, run_id=run_id, timeout=timeout, budget=budget, tags=tags)
     if asyncio._get_running_loop() is None:  # noqa: SLF001 (get_running_loop would raise)
         return asyncio.run(work)

@@ -15,7 +15,7 @@ import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from poimen import clock
-from poimen.engine.desk import driven
+from poimen.engine.desk import driven, tell_waiting
 from poimen.engine.driving.driver import Driver
 from poimen.engine.driving.outbox import LoopDoor
 from poimen.engine.handle import WATCH_S, Waiters
@@ -210,6 +210,7 @@ class Worker:
         Returns:
             Its driver, which is done; None when the run ended or rested elsewhere.
         """
+        told = False
         while True:
             driver = self.claim(run)
             if driver is not None:
@@ -218,6 +219,7 @@ class Worker:
             head = self.store.head(run)
             if head is None or head.state in TERMINAL_STATES or self._at_rest(head):
                 return None
+            told = told or tell_waiting(head)
             await asyncio.sleep(WATCH_S)
 
     async def rest(self, run: str) -> RunView | None:

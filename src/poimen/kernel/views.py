@@ -26,6 +26,7 @@ from poimen.kernel.intent import (
     Resolution,
     Returned,
     did_nothing,
+    short,
 )
 
 if TYPE_CHECKING:
@@ -74,6 +75,11 @@ class IntentView:
     claimed_by: str = ""
     late: tuple[Outcome, ...] = ()
     running: bool = False
+
+    @property
+    def says(self) -> str:
+        """What it is, for people: its author's words, else the call without its arguments, which may be secret."""
+        return self.pending.summary or short(self.pending.tool)
 
     @property
     def state(self) -> IntentState:

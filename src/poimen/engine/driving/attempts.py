@@ -153,7 +153,7 @@ class Attempts:
 
         The end goes into the record when that is used up: whatever it holds was handed over before the end.
         """
-        scope.over = True
+        scope.over, scope.failure = True, error
         while not self._let_go(scope):
             left = [effect.future for effect in scope.effects.values() if not effect.future.done()]
             if not left:

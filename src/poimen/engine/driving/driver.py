@@ -22,7 +22,7 @@ from poimen.engine.driving.effects import Effects
 from poimen.engine.driving.ending import Ending
 from poimen.engine.driving.hands import Hands
 from poimen.engine.driving.outbox import Outbox
-from poimen.engine.driving.replay import Script
+from poimen.engine.driving.replay import SHOWN, Script
 from poimen.engine.driving.scopes import CallFuture, WorkflowScope, scope_of
 from poimen.engine.driving.steps import Steps
 from poimen.engine.loop import empty, run_loop
@@ -32,6 +32,7 @@ from poimen.gate.guard import open_code
 from poimen.kernel.branch import BranchState
 from poimen.kernel.errors import NotStorable, PoimenError, StepError
 from poimen.kernel.events import BranchResumed, BranchStarted, CancelDelivered
+from poimen.kernel.intent import short
 from poimen.kernel.views import trunk
 
 if TYPE_CHECKING:
@@ -262,7 +263,8 @@ class Driver:
         try:
             positional, named = self.spec.parameters.unpack(args)
         except NotStorable as error:
-            self.ending.differ(f"{self.spec.name} with {args.decode()}", f"other parameters: {error.message}")
+            recorded = f"{short(self.spec.name)}, input {values.digest(args)[:SHOWN]}"
+            self.ending.differ(recorded, f"other parameters: {error.message}")
             return
         context = empty()  # of whoever starts it: another process, which goes on after a crash, has not got his
         if self.spec.is_async:
@@ -343,9 +345,7 @@ class Driver:
         """Everything recorded was handed over: what the code has not asked for is a difference."""
         if self.loop.foreign:
             return False
-        left = self.script.next_unclaimed() or self.hands.unclaimed_effect()
-        if left:
-            self.ending.differ(left, self.script.unrecorded or ("the end" if self.root_ended() else "nothing more"))
+        if self.ending.differ_from_next(self.script.unrecorded):
             return False
         self.live = True
         held, self._held = self._held, []

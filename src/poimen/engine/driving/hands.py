@@ -13,7 +13,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from poimen.declare import values
-from poimen.engine.driving.replay import HandOver, hand_over_of
+from poimen.engine.driving.replay import HandOver, described, hand_over_of
 from poimen.gate.error_record import rebuild
 from poimen.kernel.attempt import AttemptState
 from poimen.kernel.errors import EffectAbandoned, IndeterminateOutcome, InvariantViolated, NotStorable
@@ -88,8 +88,7 @@ class Hands:
             verdict = self._verdict(due)
             if verdict is _Verdict.NOT_YET:
                 if not driver.loop.foreign:
-                    asked = driver.script.unrecorded or ("nothing more" if driver.root_ended() else "nothing yet")
-                    driver.ending.differ(self._words(due), asked)
+                    driver.ending.differ(self._words(due), driver.script.unrecorded, about=due.step)
                 return False
             line.popleft()
             if verdict is _Verdict.GO:
@@ -145,7 +144,9 @@ class Hands:
     def _words(self, due: HandOver) -> str:
         match due.kind:
             case "told" | "parked" | "start":
-                return f"attempt {due.attempt} of {due.step}"
+                step = self._driver.line.steps[due.step]
+                call = described(step.name, step.key, step.args_digest)
+                return call if due.attempt == 1 else f"attempt {due.attempt} of {call}"
             case "effect":
                 tool = self._driver.intent((due.step, due.attempt, due.n)).pending.tool
                 return f"{tool} as effect {due.n} of {due.step}, attempt {due.attempt}"
@@ -308,7 +309,7 @@ class Hands:
             value = values.load(self._driver.fetch(payload), call.spec.parameters.result, path=f"{call.spec.name}()")
         except NotStorable as error:
             self._driver.ending.differ(
-                f"{call.key} returned a value that the code can no longer read", str(error.message)
+                f"{call.key} returned a value that the code can no longer read", str(error.message), about=call.key
             )
             return
         call.future.set_result(value)
@@ -342,7 +343,7 @@ class Hands:
                 continue
             step = self._driver.line.steps[call.key]
             found += [
-                Waiting(reason="operator", about=str(intent.id), detail=intent.pending.summary)
+                Waiting(reason="operator", about=str(intent.id), detail=intent.says)
                 for intent in step.last.intents.values()
                 if intent.open
             ]
@@ -374,22 +375,23 @@ class Hands:
             for kind, n in scope.handed[:1]
         ]
 
-    def unclaimed_effect(self) -> str:
-        """An effect of a live attempt that is recorded and that its code has not asked for."""
+    def unclaimed_effect(self) -> tuple[str, str]:
+        """An effect of a live attempt that is recorded and that its code has not asked for, and its step."""
         for (key, attempt), scope in self._driver.attempts.scopes.items():
             last = self._driver.line.steps[key].last if key in self._driver.line.steps else None
             if last is None or last.no != attempt or last.state is not AttemptState.RUNNING:
                 continue
             for ordinal, known in scope.recorded.items():
                 if ordinal not in scope.effects and not scope.unknown:
-                    return f"{known.pending.tool} as effect {ordinal} of {key}"
-        return ""
+                    return f"{known.pending.tool} as effect {ordinal} of {key}", key
+        return "", ""
 
 
 def indeterminate(intent: IntentView) -> IndeterminateOutcome:
     """The error that a workflow is given about an unknown effect, where it wants to be told."""
     return IndeterminateOutcome(
-        f"{intent.pending.summary or intent.pending.tool} may have happened: verify first",
+        f"{intent.says} may have happened: verify first",
         where=str(intent.id),
+        hint=f"poimen inbox show {intent.id}",
         intent_id=str(intent.id),
     )

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 from poimen._typing import override
 from poimen.declare.calling import Current
 from poimen.engine.driving.replay import described
+from poimen.gate.places import asked_at
 from poimen.kernel.errors import DuplicateKey, NotSent, Suspended, UnguardedEffect, WouldBlock
 from poimen.kernel.ids import StepKey, explicit_key, step_key
 
@@ -95,7 +96,11 @@ class Call:
     @property
     def what(self) -> str:
         """The call in words."""
-        return described(self.spec.name, self.key, self.packed)
+        return described(self.spec.name, self.key, self.digest)
+
+    def asked(self) -> str:
+        """The call in words, with its place in the code, which asks for it at this moment."""
+        return self.what + asked_at()
 
 
 class Scope:
@@ -264,6 +269,7 @@ class AttemptScope(Scope):
         self.over = False
         self.work: asyncio.Future[Any] | None = None
         self.unknown = False
+        self.failure: BaseException | None = None
 
     def forget(self) -> None:
         """The code has the attempt's end: of the attempt itself only its place is kept."""

@@ -52,10 +52,10 @@ class Steps:
             return future
         try:
             recorded = driver.script.claim(
-                key=call.key, kind=call.spec.kind, name=call.spec.name, digest=call.digest, what=call.what
+                key=call.key, kind=call.spec.kind, name=call.spec.name, digest=call.digest, what=call.asked
             )
         except Differs as differs:
-            driver.ending.differ(differs.recorded, differs.asked)
+            driver.ending.differ(differs.recorded, differs.asked, about=differs.key)
             return future
         if not recorded:
             self._unrecorded[call.key] = call
