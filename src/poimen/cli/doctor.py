@@ -21,7 +21,7 @@ from poimen.cli.intents import heads_from
 from poimen.cli.log import database
 from poimen.cli.main import COMMANDS, LATER, root
 from poimen.cli.runs import asked, asking_shape, is_driven, row_shape
-from poimen.engine import reading
+from poimen.engine import reading, standing
 from poimen.engine.handle import actor
 from poimen.kernel.effect_class import EffectClass
 from poimen.kernel.errors import PoimenError, StorageFailed
@@ -74,9 +74,9 @@ def _look_at(session: Session, log: Log, head: Any, data: dict[str, Any]) -> Non
         data["runs"].append(row_shape(session, log, head))
     data["owed"] += [decision_shape(view, d, log, content=False) for d in trunk(view).decisions.values() if d.owed]
     if is_driven(log, head):
-        data["asking"] += [asking_shape(one) for one in reading.asking(view, records)]
+        data["asking"] += [asking_shape(one) for one in standing.asking(view, records)]
     data["open_intents"] += [_open(i) for line in view.branches.values() for i in line.intents() if i.open]
-    data["inbox"] += len(reading.inbox_of(view))
+    data["inbox"] += len(standing.inbox_of(view))
     times = data["clock"]
     times["ahead_s"] = max(times["ahead_s"], _ahead_s(view))
     latest = 0

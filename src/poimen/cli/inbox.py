@@ -21,7 +21,7 @@ from poimen.cli.intents import MEANING, heading, heads_from, intent_shape, print
 from poimen.cli.resolving import consequences, resolve
 from poimen.cli.runs import row_shape
 from poimen.declare import values
-from poimen.engine import desk, reading
+from poimen.engine import desk, reading, standing
 from poimen.kernel.errors import Conflict, NotFound
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def ls(session: Session, check: bool, kinds: tuple[str, ...]) -> int:
         idle = 0
         for head in heads_from(log):
             view, _ = reading.read_run(log.store, head.run)
-            items = [i for i in reading.inbox_of(view) if not kinds or i.kind in kinds]
+            items = [i for i in standing.inbox_of(view) if not kinds or i.kind in kinds]
             found += [_row_shape(view, i) for i in items]
             says |= {i.id: _says(log, view, i, content=session.content) for i in items}
             idle += head.state in {"PENDING", "RUNNING"} and not desk.driven(head, getattr(log.store, "path", None))
@@ -147,7 +147,7 @@ def show(session: Session, item: str) -> None:
                 if intent.open and send.outcome is None
             ]
             shape["commands"] = _commands(session, intent) if intent.open else []
-            shape["follows"] = consequences(reading.follows(view, intent)) if intent.open else []
+            shape["follows"] = consequences(standing.follows(view, intent)) if intent.open else []
         else:
             shape["commands"] = [run["command"]] if run["command"] else []
     session.out.show(
@@ -159,7 +159,7 @@ def _find(log: Log, text: str) -> tuple[RunView, IntentView | None, InboxItem | 
     """What is meant: an intent, in the inbox or not, or a run that waits for something else."""
     run, _, rest = text.partition("/")
     view, _ = reading.read_run(log.store, reading.find_run(log.store, run))
-    items = reading.inbox_of(view)
+    items = standing.inbox_of(view)
     unknown = any(line.unresolved() for line in view.branches.values())
     if not rest and not unknown:
         if not items:

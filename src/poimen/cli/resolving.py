@@ -20,7 +20,7 @@ from poimen.cli.intents import heads_from
 from poimen.cli.runs import row_shape
 from poimen.declare import values
 from poimen.declare.registry import Registry
-from poimen.engine import desk, reading
+from poimen.engine import desk, reading, standing
 from poimen.kernel.errors import Conflict, NotFound, NotStorable
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def resolve(
     body = _value(value) if value is not None else None
     with session.reading() as log:
         view, known = reading.intent_by_prefix(log.store, intent, unresolved=True)
-        ended = reading.follows(view, known)
+        ended = standing.follows(view, known)
         before = _same_before(log, known, to, body)
     if module is not None and to == "landed":
         _check_type(known, body or b"null", module)
@@ -98,7 +98,7 @@ def consequences(ended: str) -> list[str]:
     """What follows from each thing that a person may find out.
 
     Arguments:
-        ended: why the run does not go on by it, as `reading.follows` gives it.
+        ended: why the run does not go on by it, as `standing.follows` gives it.
     """
     if ended:
         return [f"{ended}: what you find out is recorded, nothing is sent and nothing goes on"]

@@ -18,7 +18,7 @@ from poimen.cli.frame.declaring import changing, command, noun
 from poimen.cli.frame.output import Json, one_line, rfc3339, us_of
 from poimen.cli.frame.session import part_of
 from poimen.cli.intents import heading, heads_from, intent_shape, records_by_intent
-from poimen.engine import desk, reading
+from poimen.engine import desk, reading, standing
 from poimen.kernel.branch import BranchState, WaitReason, moves_by_itself
 from poimen.kernel.errors import Conflict
 from poimen.kernel.views import trunk
@@ -26,7 +26,7 @@ from poimen.log.api import TERMINAL_STATES
 
 if TYPE_CHECKING:
     from poimen.cli.frame.session import Log, Session
-    from poimen.engine.reading import Asking
+    from poimen.engine.standing import Asking
     from poimen.kernel.intent import ErrorRecord
     from poimen.kernel.views import AttemptView, RunView, StepView
     from poimen.log.api import Head
@@ -47,7 +47,7 @@ def row_shape(session: Session, log: Log, head: Head) -> Any:
     ended = head.state in TERMINAL_STATES
     view, _ = reading.read_run(log.store, head.run, upto=1 if ended else None)
     admitted = view.admitted
-    stands = None if ended else reading.standing(view, head, driven=is_driven(log, head))
+    stands = None if ended else standing.standing_of(view, head, driven=is_driven(log, head))
     return {
         "id": head.run,
         "workflow": admitted.workflow if admitted else "",
@@ -68,7 +68,7 @@ def run_shape(session: Session, log: Log, run: str) -> Any:
     view, events = reading.read_run(log.store, run)
     head = log.store.head(run)
     line, admitted = trunk(view), view.admitted
-    stands = reading.standing(view, head, driven=is_driven(log, head))
+    stands = standing.standing_of(view, head, driven=is_driven(log, head))
     records = records_by_intent(log, run)
     every = sorted((i for b in view.branches.values() for i in b.intents()), key=lambda i: i.pending_lsn)
     return {
@@ -88,8 +88,8 @@ def run_shape(session: Session, log: Log, run: str) -> Any:
         "epoch": head.epoch if head else 0,
         "reason": stands.reason,
         "command": session.command(stands.command) if stands.command else None,
-        "asking": [asking_shape(a) for a in reading.asking(view, events)] if is_driven(log, head) else [],
-        "waiting": [_waiting(session, view, w) for w in reading.holding(view)],
+        "asking": [asking_shape(a) for a in standing.asking(view, events)] if is_driven(log, head) else [],
+        "waiting": [_waiting(session, view, w) for w in standing.holding(view)],
         "cancel": {"by": line.cancel_by, "why": line.cancel_why, "lsn": line.cancel_lsn} if line.cancel_lsn else None,
         "result": body_of(line.body.value if line.body else None, log, content=content),
         "error": _error(line.body.error if line.body else None, content=content),
@@ -104,13 +104,13 @@ def run_shape(session: Session, log: Log, run: str) -> Any:
 
 
 def _waiting(session: Session, view: RunView, waiting: Any) -> dict[str, Json]:
-    reason, matter = WaitReason(waiting.reason), reading.matter_of(waiting)
+    reason, matter = WaitReason(waiting.reason), standing.matter_of(waiting)
     return {
         "reason": waiting.reason,
         "about": waiting.about,
         "detail": waiting.detail,
         "moves_by_itself": moves_by_itself(reason, matter) or None,
-        "command": session.command(reading.command_of(view, waiting)) or None,
+        "command": session.command(standing.command_of(view, waiting)) or None,
     }
 
 

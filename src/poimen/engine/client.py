@@ -16,8 +16,9 @@ from poimen import clock, effects
 from poimen.blobs.tables import TieredBlobs
 from poimen.declare import values
 from poimen.declare.specs import WorkflowSpec, spec_of
-from poimen.engine import desk, reading
-from poimen.engine.handle import WATCH_S, Run, actor, must_be_call
+from poimen.engine import desk, reading, standing
+from poimen.engine.handle import Run, actor, must_be_call
+from poimen.engine.waiters import WATCH_S
 from poimen.gate import points
 from poimen.kernel.errors import NotFound, RunExists
 from poimen.kernel.events import RunAdmitted
@@ -279,7 +280,7 @@ class Client:
             for head in heads:
                 after = head.run
                 view, _ = reading.read_run(self.store, head.run)
-                for item in reading.inbox_of(view):
+                for item in standing.inbox_of(view):
                     yield item
 
     async def claim(self, item_id: str, *, by: str) -> None:

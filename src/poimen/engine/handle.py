@@ -1,4 +1,4 @@
-"""The handle to one run: wait for it, look at it, ask it to stop; and who waits in this process.
+"""The handle to one run: wait for it, look at it, ask it to stop.
 
 This module must never claim or drive a run; it keeps the invariant that waiting for a run, and giving up waiting,
 changes nothing in it.
@@ -13,13 +13,14 @@ import getpass
 import inspect
 import os
 import socket
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from poimen._typing import override
 from poimen.declare.shapes import Call
 from poimen.declare.specs import WorkflowSpec, seconds, spec_of
 from poimen.declare.storing.hints import label
-from poimen.engine import desk, reading
+from poimen.engine import desk, reading, standing
+from poimen.engine.waiters import WATCH_S
 from poimen.gate.places import here
 from poimen.kernel.errors import PoimenError
 from poimen.kernel.ids import TRUNK
@@ -38,9 +39,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
-
-WATCH_S: Final = 0.05
-"""How often other processes' commits are looked for, in seconds."""
 
 
 def actor() -> str:
@@ -127,7 +125,7 @@ class Run(Generic[T_co]):
         view, _ = reading.read_run(store, self.id)
         if head.state in TERMINAL_STATES:
             return view
-        if (parked := reading.waits_for(view)) is not None:
+        if (parked := standing.waits_for(view)) is not None:
             raise parked
         return None
 
@@ -136,7 +134,7 @@ class Run(Generic[T_co]):
         view, _ = reading.read_run(self._client.store, self.id)
         head = self._client.store.head(self.id)
         db = getattr(self._client.store, "path", None)
-        return reading.standing(view, head, driven=head is not None and desk.driven(head, db))
+        return standing.standing_of(view, head, driven=head is not None and desk.driven(head, db))
 
     async def cancel(self, why: str, *, by: str | None = None) -> None:
         """Ask for the run to be stopped. The request is a record when this returns.
@@ -204,42 +202,3 @@ class Run(Generic[T_co]):
     @override
     def __repr__(self) -> str:
         return f"<Run {self.id}>"
-
-
-class Waiters:
-    """Those who wait, by run. Belongs to one event loop."""
-
-    def __init__(self) -> None:
-        self._waiting: dict[str, set[asyncio.Future[RunView | None]]] = {}
-
-    async def rest(self, run: str, timeout_s: float | None) -> RunView | None:
-        """Wait until a run has come to rest here.
-
-        Arguments:
-            run: its id.
-            timeout_s: how long, in seconds; None: until told.
-
-        Returns:
-            The run as its driver left it; None when there is nothing to tell but that it is time to look.
-        """
-        told: asyncio.Future[RunView | None] = asyncio.get_running_loop().create_future()
-        waiting = self._waiting.setdefault(run, set())
-        waiting.add(told)
-        try:
-            await asyncio.wait([told], timeout=timeout_s)
-        finally:
-            waiting.discard(told)
-            if not waiting and self._waiting.get(run) is waiting:
-                del self._waiting[run]
-        return told.result() if told.done() else None
-
-    def tell(self, run: str, view: RunView | None = None) -> None:
-        """A run has come to rest, or will not be driven here for now: `view` is what its driver left."""
-        for told in self._waiting.pop(run, ()):
-            if not told.done():
-                told.set_result(view)
-
-    def tell_all(self) -> None:
-        """Something has happened that concerns every run."""
-        for run in list(self._waiting):
-            self.tell(run)

@@ -18,8 +18,8 @@ from poimen import clock
 from poimen.engine.desk import driven, tell_waiting
 from poimen.engine.driving.driver import Driver
 from poimen.engine.driving.outbox import LoopDoor
-from poimen.engine.handle import WATCH_S, Waiters
 from poimen.engine.reading import has_ended, read_run
+from poimen.engine.waiters import WATCH_S, Waiters
 from poimen.gate import points
 from poimen.gate.guard import thread_pool
 from poimen.kernel.errors import CommitUnknown, Corrupt, Fenced, NotStorable, PoimenError, StorageFailed
@@ -217,7 +217,7 @@ class Worker:
                 await asyncio.shield(driver.done)
                 return driver
             head = self.store.head(run)
-            if head is None or head.state in TERMINAL_STATES or self._at_rest(head):
+            if head is None or head.state in TERMINAL_STATES or (head.state == "WAITING" and not head.worker):
                 return None
             told = told or tell_waiting(head)
             await asyncio.sleep(WATCH_S)
@@ -230,10 +230,6 @@ class Worker:
         """
         here = run in self.drivers or run in self._driving
         return await self.waiters.rest(run, None if here else WATCH_S)
-
-    @staticmethod
-    def _at_rest(head: Head) -> bool:
-        return head.state == "WAITING" and not head.worker
 
     # ---- the worker's own chores -------------------------------------------------------------------------------
 

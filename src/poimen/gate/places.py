@@ -22,7 +22,7 @@ _OURS: Final = str(Path(__file__).parents[1]) + "/"
 _LIBRARIES: Final = tuple(
     {f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib", "purelib", "platlib")} | {"<frozen"}
 )
-_LOOP: Final = f"{_OURS}engine/loop.py"
+_LOOP: Final = f"{_OURS}engine/eventloop/loop.py"
 """Below it on the stack is whoever started the run, not the code that runs in it."""
 _LONGEST: Final = 200
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from poimen.declare import values
 from poimen.declare.calling import CALLER
 from poimen.engine.driving.scopes import AttemptScope, BodyScope
-from poimen.engine.threads import ThreadScope
+from poimen.engine.eventloop.threads import ThreadScope
 from poimen.gate.error_record import rebuild, record_of
 from poimen.gate.guard import GivenUp, Raised, Value, compute, open_code
 from poimen.gate.port import Closed, Dropped, Key, Known, Landed, Stopped, Unknown

@@ -25,9 +25,9 @@ from poimen.engine.driving.outbox import Outbox
 from poimen.engine.driving.replay import SHOWN, Script
 from poimen.engine.driving.scopes import CallFuture, WorkflowScope, scope_of
 from poimen.engine.driving.steps import Steps
-from poimen.engine.loop import empty, run_loop
-from poimen.engine.threads import Threads, ThreadScope
-from poimen.engine.timers import Timers
+from poimen.engine.eventloop.loop import empty, run_loop
+from poimen.engine.eventloop.threads import Threads, ThreadScope
+from poimen.engine.eventloop.timers import Timers
 from poimen.gate.guard import open_code
 from poimen.kernel.branch import BranchState
 from poimen.kernel.errors import NotStorable, PoimenError, StepError
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from poimen.declare.specs import OnUnknown, ToolSpec, WorkflowSpec
     from poimen.engine.driving.scopes import Call
-    from poimen.engine.futures import RunTimer
+    from poimen.engine.eventloop.futures import RunTimer
     from poimen.engine.worker import Worker
     from poimen.gate.port import Key
     from poimen.kernel.events import Event

@@ -19,7 +19,7 @@ from poimen.declare.specs import described
 from poimen.declare.storing.hints import label
 from poimen.engine.driving.replay import SHOWN
 from poimen.engine.driving.scopes import AttemptScope, BodyScope, Call, CallFuture
-from poimen.engine.loop import empty
+from poimen.engine.eventloop.loop import empty
 from poimen.gate.guard import Guard
 from poimen.gate.port import Closed, Dropped, Key, Known, Landed, Refused, Stopped, Unknown
 from poimen.gate.request_id import generation, read_request_id, request_id

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from poimen.declare import values
 from poimen.engine.driving.replay import SHOWN
 from poimen.engine.driving.scopes import AttemptScope, CallFuture, Scope
-from poimen.engine.loop import empty, never_close
+from poimen.engine.eventloop.loop import empty, never_close
 from poimen.gate.error_record import record_of
 from poimen.gate.places import told
 from poimen.kernel.errors import Conflict, Fenced, PoimenError, Suspended, invariant

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from poimen import clock
 from poimen.blobs.api import INLINE_BYTES
-from poimen.engine.loop import empty
+from poimen.engine.eventloop.loop import empty
 from poimen.engine.reading import fold_in
 from poimen.kernel.errors import Conflict, PoimenError, Suspended, invariant
 from poimen.kernel.events import (

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from poimen.declare.specs import Options, ToolSpec
     from poimen.engine.driving.driver import Driver
-    from poimen.engine.futures import RunTimer
-    from poimen.engine.loop import RunLoop
+    from poimen.engine.eventloop.futures import RunTimer
+    from poimen.engine.eventloop.loop import RunLoop
     from poimen.kernel.views import IntentView, Place
 
 T = TypeVar("T")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from poimen import clock
 from poimen.declare.specs import matches
 from poimen.engine.driving.replay import Differs
-from poimen.engine.loop import empty
+from poimen.engine.eventloop.loop import empty
 from poimen.kernel.attempt import TERMINAL, AttemptState
 from poimen.kernel.errors import NotSent, PoimenError
 from poimen.kernel.events import AttemptCancelled, AttemptFailed, AttemptStarted, AttemptSucceeded

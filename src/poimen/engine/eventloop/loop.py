@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 from poimen._typing import override
-from poimen.engine.futures import Bridged, Numbers, RunFuture, RunTask, RunTimer
+from poimen.engine.eventloop.futures import Bridged, Numbers, RunFuture, RunTask, RunTimer
 from poimen.kernel.errors import Suspended
 
 T = TypeVar("T")

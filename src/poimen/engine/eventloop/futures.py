@@ -18,7 +18,7 @@ from poimen._typing import override
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from poimen.engine.loop import RunLoop
+    from poimen.engine.eventloop.loop import RunLoop
 
 T = TypeVar("T")
 

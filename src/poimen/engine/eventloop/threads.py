@@ -14,7 +14,7 @@ import concurrent.futures
 import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from poimen.engine.loop import empty
+from poimen.engine.eventloop.loop import empty
 from poimen.kernel.errors import UnguardedEffect, WouldBlock
 
 if TYPE_CHECKING:

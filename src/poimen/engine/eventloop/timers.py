@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 from poimen import clock
 from poimen.declare.calling import CALLER
 from poimen.engine.driving.scopes import scope_of
-from poimen.engine.loop import empty
+from poimen.engine.eventloop.loop import empty
 from poimen.kernel.events import TimerFired
 
 if TYPE_CHECKING:
     from poimen.engine.driving.driver import Driver
     from poimen.engine.driving.scopes import Scope
-    from poimen.engine.futures import RunTimer
+    from poimen.engine.eventloop.futures import RunTimer
 
 
 class Timers:
