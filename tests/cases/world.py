@@ -186,6 +186,7 @@ class Log:
         try:
             view, records = read_run(store, run)
             head = store.head(run)
+            self.hash = store.read(run)[-1].hash
         finally:
             store.close()
         assert head is not None

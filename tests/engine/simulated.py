@@ -176,9 +176,7 @@ def events_of(records: Sequence[Record]) -> list[Event]:
 
 def folded(run: str, records: Sequence[Record]) -> RunView:
     """The view, folded from nothing."""
-    view = fold(run, [(r.lsn, r.at, r.branch, _event(r), r.epoch) for r in records])
-    view.hash = records[-1].hash
-    return view
+    return fold(run, [(r.lsn, r.at, r.branch, _event(r), r.epoch) for r in records])
 
 
 def admit(store: CutStore, workflow: Any, run: str, *args: Any, on_indeterminate: Any = None) -> None:

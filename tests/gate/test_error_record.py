@@ -17,7 +17,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from poimen.gate.error_record import BUILTINS, LONGEST, MOST, Kind, from_json, message_of, rebuild, record_of, to_json
-from poimen.gate.outcome import same_live
 from poimen.kernel.errors import (
     Conflict,
     Corrupt,
@@ -28,6 +27,7 @@ from poimen.kernel.errors import (
     StepError,
 )
 from poimen.kernel.intent import ErrorRecord
+from tests.gate.live import same_live
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "reference" / "outcomes.md"
 

@@ -15,10 +15,11 @@ import pytest
 from poimen.declare.values import Parameters
 from poimen.gate import outcome
 from poimen.gate.error_record import rebuild
-from poimen.gate.outcome import Failed, Maybe, RejectedBy, Unsent, judge, kind_of, same_live
+from poimen.gate.outcome import Failed, Maybe, RejectedBy, Unsent, judge
 from poimen.kernel import intent as kept
 from poimen.kernel.effect_class import EffectClass
 from poimen.kernel.errors import IndeterminateOutcome, NotSent, Rejected, StepError, Suspended
+from tests.gate.live import kind_of, same_live
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from poimen.kernel.effect_class import EffectClass, Terms, has_intent, key_ttl_us, stricter, stricter_class
+from poimen.kernel.effect_class import EffectClass, Terms, key_ttl_us, stricter, stricter_class
 from poimen.kernel.errors import InvariantViolated
 from tests.kernel.pages import tables
 
@@ -35,16 +35,8 @@ def terms(effect_class: EffectClass, **more: Any) -> Terms:
     return replace(base, **more)
 
 
-def test_the_classes_and_which_of_them_have_an_intent():
+def test_the_classes_from_the_laxest_to_the_strictest():
     assert [c.value for c in EffectClass] == ["PURE", "READ", "IDEMPOTENT", "KEYED", "PROBE", "AT_MOST_ONCE"]
-    assert {c: has_intent(c) for c in EffectClass} == {
-        PURE: False,
-        READ: True,
-        IDEMPOTENT: True,
-        KEYED: True,
-        PROBE: True,
-        AT_MOST_ONCE: True,
-    }
 
 
 @pytest.mark.parametrize("one", LADDER)
@@ -210,4 +202,4 @@ def test_once_made_stricter_the_same_declaration_adds_nothing(stored, current):
 
 def test_the_page_lists_the_classes_in_their_order():
     (rows,) = tables("effect-classes.md")["class", "intent", "says", "what is done with an unknown call"]
-    assert [(row[0], row[1]) for row in rows] == [(c.name, "yes" if has_intent(c) else "no") for c in LADDER]
+    assert [(row[0], row[1]) for row in rows] == [(c.name, "no" if c is PURE else "yes") for c in LADDER]

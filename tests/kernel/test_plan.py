@@ -61,7 +61,6 @@ def intent(*sends: Outcome | None) -> IntentView:
         id=IntentId(run=RunId("r"), branch=BranchId("main"), step=StepKey("pay#0"), attempt=2, ordinal=3),
         pending=PENDING,
         pending_lsn=1,
-        pending_at=0,
         last_lsn=1 + len(sends),
         sends=[SendView(send=n, lsn=1 + n, at=0, outcome=outcome) for n, outcome in enumerate(sends, 1)],
     )

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from poimen.declare import values
+from poimen.kernel.branch import BRANCH_TERMINAL
 from poimen.kernel.effect_class import EffectClass
 from poimen.kernel.errors import (
     Corrupt,
@@ -26,7 +27,6 @@ from poimen.kernel.fold import apply
 from poimen.kernel.ids import IntentId
 from poimen.kernel.views import RunView, trunk
 from poimen.log import codec
-from poimen.log.api import TERMINAL_STATES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,7 +83,6 @@ def fold_in(view: RunView, record: Record) -> Event:
             run_id=record.run,
             lsn=record.lsn,
         ) from error
-    view.hash = record.hash
     return event
 
 
@@ -182,7 +181,7 @@ def feed_end(store: Store) -> int:
 
 def has_ended(view: RunView) -> bool:
     """Whether nothing will move the run any more."""
-    return trunk(view).state.value in TERMINAL_STATES
+    return trunk(view).state in BRANCH_TERMINAL
 
 
 def outcome(view: RunView, bodies: TieredBlobs, annotation: Any) -> Any:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from poimen.declare import values
 from poimen.declare.specs import matches
 from poimen.gate import exchanges as known
-from poimen.gate.error_record import message_of, rebuild, record_of
+from poimen.gate.error_record import message_of, record_of
 from poimen.kernel import intent as kept
 from poimen.kernel.effect_class import EffectClass
 from poimen.kernel.errors import NotSent, NotStorable, Rejected, Suspended
@@ -25,7 +25,6 @@ from poimen.kernel.errors import NotSent, NotStorable, Rejected, Suspended
 if TYPE_CHECKING:
     from poimen.declare.specs import Errors, ToolSpec
     from poimen.declare.values import Parameters
-    from poimen.gate.error_record import Kind
     from poimen.kernel.intent import ErrorRecord
 
 # ---- how a call ends -------------------------------------------------------------------------------------------
@@ -213,36 +212,3 @@ def is_cancelled(exc: BaseException) -> bool:
     if isinstance(exc, BaseExceptionGroup):
         return exc.subgroup(asyncio.CancelledError) is not None
     return isinstance(exc, asyncio.CancelledError)
-
-
-# ---- what the workflow is told while the process lives --------------------------------------------------------------
-
-
-def kind_of(ending: Raised) -> Kind:
-    """What a workflow is told of an ending, as `rebuild` takes it; a maybe only where it asked to be told."""
-    match ending:
-        case RejectedBy():
-            return "rejected"
-        case Unsent():
-            return "not_sent"
-        case Failed():
-            return "failed"
-        case Maybe():
-            return "indeterminate"
-
-
-def same_live(exc: BaseException, ending: Raised | None = None, *, intent_id: str = "") -> Exception:
-    """The exception that a replay will raise, now, with the original as its `__cause__`.
-
-    Arguments:
-        exc: the original.
-        ending: how it was judged; None for an error of a step or workflow body, which is nothing but a failure.
-        intent_id: of the effect, where the workflow is told of an unknown.
-
-    Source: design protocol.md, section 3 ("Live and replay hand out the same thing").
-    """
-    kind: Kind = "failed" if ending is None else kind_of(ending)
-    record = record_of(exc) if ending is None else ending.error
-    told = rebuild(kind, record, intent_id=intent_id)
-    told.__cause__ = exc
-    return told

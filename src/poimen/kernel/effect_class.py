@@ -33,17 +33,6 @@ class EffectClass(Enum):
     AT_MOST_ONCE = "AT_MOST_ONCE"
 
 
-def has_intent(effect_class: EffectClass) -> bool:
-    """Whether an effect of this class is surrounded by the three records."""
-    match effect_class:
-        case EffectClass.PURE:
-            return False
-        case (
-            EffectClass.READ | EffectClass.IDEMPOTENT | EffectClass.KEYED | EffectClass.PROBE | EffectClass.AT_MOST_ONCE
-        ):
-            return True
-
-
 _ORDER: Final = tuple(EffectClass)
 
 

@@ -277,7 +277,7 @@ def _intent(view: RunView, line: BranchView, event: IntentEvent, lsn: int, at: i
     attempt = line.steps[event.step].attempts[event.attempt - 1]
     if isinstance(event, IntentPending):
         attempt.resumes = line.resumes = 0
-        _pending(view, line, attempt, event, lsn, at)
+        _pending(view, line, attempt, event, lsn)
         return
     intent = attempt.intents[event.ordinal]
     intent.last_lsn = lsn
@@ -321,14 +321,13 @@ def _intent(view: RunView, line: BranchView, event: IntentEvent, lsn: int, at: i
             intent.running = intent.running and event.rule != "call-ended"
 
 
-def _pending(view: RunView, line: BranchView, attempt: AttemptView, event: IntentPending, lsn: int, at: int) -> None:
+def _pending(view: RunView, line: BranchView, attempt: AttemptView, event: IntentPending, lsn: int) -> None:
     intent = IntentView(
         id=IntentId(
             run=RunId(view.run), branch=line.id, step=StepKey(event.step), attempt=event.attempt, ordinal=event.ordinal
         ),
         pending=event,
         pending_lsn=lsn,
-        pending_at=at,
         last_lsn=lsn,
     )
     attempt.intents[event.ordinal] = intent

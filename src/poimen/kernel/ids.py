@@ -27,18 +27,6 @@ _MAX_KEY: Final = 400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class BranchKey:
-    """One line of history of a run; the trunk is `main`."""
-
-    run: RunId
-    branch: BranchId = TRUNK
-
-    @override
-    def __str__(self) -> str:
-        return f"{self.run}/{self.branch}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class IntentId:
     """One effect of one attempt: the `ordinal`-th (from 0) that the attempt made.
 

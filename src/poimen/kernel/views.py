@@ -60,7 +60,6 @@ class IntentView:
     id: IntentId
     pending: IntentPending
     pending_lsn: int
-    pending_at: int
     last_lsn: int
     told_lsn: int = 0
     sends: list[SendView] = field(default_factory=list)
@@ -364,7 +363,6 @@ class RunView:
 
     run: str
     lsn: int = 0
-    hash: bytes = b""
     admitted: RunAdmitted | None = None
     admitted_at: int = 0
     latest_at: int = 0

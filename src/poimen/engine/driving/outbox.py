@@ -250,7 +250,6 @@ class Outbox:
         for lsn, (event, when) in enumerate(sent.events, at.first):
             if lsn > view.lsn:  # else folded from the log, while what an outsider wrote below was acted upon
                 apply(view, lsn=lsn, at=when, branch=branch, event=event, epoch=epoch)
-                view.hash = at.hash
         for due in sent.due:
             due.ready = True
         if outside:
