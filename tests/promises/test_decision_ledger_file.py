@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import stat
-from typing import TYPE_CHECKING
+import sys
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -82,7 +84,7 @@ def test_a_mode_that_somebody_chose_survives_compaction(file: Path) -> None:
 def test_a_torn_tail_of_any_length_is_cut_and_nothing_before_it(file: Path) -> None:
     for whole in (ledger_with(file), b""):
         for line in LATE:
-            for length in range(1, len(line)):
+            for length in range(1, len(line) - 1):
                 file.write_bytes(whole + line[:length])
                 before = DecisionLedger.read(file)
                 assert before.torn == length
@@ -105,6 +107,78 @@ def test_a_last_line_whose_pages_did_not_all_arrive_is_torn_too(file: Path, tail
     file.write_bytes(whole + tail)
     with DecisionLedger(file) as ledger:
         assert ledger.recovered == len(tail)
+    assert file.read_bytes() == whole
+
+
+def test_a_whole_last_line_that_lacks_its_newline_is_kept_and_ended(file: Path) -> None:
+    whole = ledger_with(file)
+    for line in LATE:
+        file.write_bytes(whole + line[:-1])
+        view = DecisionLedger.read(file)
+        assert (view.torn, view.events()[-1]["decision_id"]) == (0, json.loads(line)["decision_id"])
+        with DecisionLedger(file) as ledger:
+            assert (ledger.recovered, ledger.events()) == (0, view.events())
+            assert file.read_bytes() == whole + line
+            ledger.record_intent("later", 1)
+        assert file.read_bytes().startswith(whole + line)
+
+
+@pytest.mark.parametrize(
+    "tail",
+    [
+        b"[1]",
+        b"7\n",
+        b'{"decision_id": "nobody", "event": "commit"}',
+        b'{"decision": 2, "decision_id": "owed-0", "event": "intent"}',
+        b'{"decision": 1e999, "decision_id": "n", "event": "intent"}\n',
+        b'{"decision": 1, "decision": 2, "decision_id": "n", "event": "intent"}\n',
+        b'{"decision": ' + b"[" * 100_000,
+        b'{"decision": ' + b"[" * 100_000 + b"\n",
+    ],
+)
+def test_a_last_line_that_no_torn_write_of_ours_can_be_is_left_alone(file: Path, tail: bytes) -> None:
+    damaged = ledger_with(file) + tail
+    file.write_bytes(damaged)
+    for look in (DecisionLedger, DecisionLedger.read):
+        with pytest.raises(Corrupt, match="line 7 of"):
+            look(file)
+    assert file.read_bytes() == damaged
+
+
+def test_a_stack_that_is_short_for_a_line_says_nothing_about_the_line(file: Path) -> None:
+    value: list[Any] = []
+    for _ in range(99):
+        value = [value]
+    with DecisionLedger(file) as ledger:
+        ledger.record_intent("refund-7", value)
+    whole = file.read_bytes()
+
+    def opened_below(depth: int) -> tuple[int, dict[str, Any]]:
+        if depth:
+            return opened_below(depth - 1)
+        with DecisionLedger(file) as ledger:
+            return ledger.recovered, ledger.pending()
+
+    refused = 0
+    for depth in range(sys.getrecursionlimit() - 200, sys.getrecursionlimit(), 3):
+        try:
+            assert opened_below(depth) == (0, {"refund-7": value})
+        except RecursionError:
+            refused += 1
+        assert file.read_bytes() == whole, depth
+    assert refused, "no depth was too deep: this test looked at nothing"
+    with DecisionLedger(file) as again:
+        assert again.pending() == {"refund-7": value}
+
+
+def test_a_memory_that_is_short_for_a_line_says_nothing_about_the_line(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = ledger_with(file)
+    with monkeypatch.context() as patch:
+        patch.setattr(json, "loads", lambda *_, **__: (_ for _ in ()).throw(MemoryError))
+        with pytest.raises(MemoryError):
+            DecisionLedger(file)
     assert file.read_bytes() == whole
 
 

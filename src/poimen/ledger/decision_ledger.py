@@ -40,7 +40,8 @@ class DecisionLedger:
 
     Raises:
         StorageFailed: another writer has the file, or it cannot be opened, read or synced.
-        Corrupt: a line before the last is no event, or the file is no decision ledger. Nothing is changed.
+        Corrupt: a line is JSON and no event, a line before the last is neither, or the file is no decision
+            ledger. Nothing is changed.
 
     Source: requirement decision-ledger.md.
     """
@@ -53,7 +54,8 @@ class DecisionLedger:
         try:
             data = self._file.read()
             self._fold = lines.load(data, str(self.path))
-            self._file.settle(data, last=self._fold.last, size=self._fold.size)
+            whole = data if self._fold.ended else data + b"\n"
+            self._file.settle(whole, last=self._fold.last, size=self._fold.size + len(whole) - len(data))
         except BaseException:
             self._file.close()
             raise
