@@ -15,6 +15,7 @@ from poimen.kernel.errors import CommitUnknown, Corrupt, NotFound, StorageFailed
 from poimen.ledger import DecisionLedger
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 LATE = (
@@ -258,7 +259,16 @@ def test_a_path_that_cannot_be_a_ledger_is_one_clear_error(tmp_path: Path, name:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(StorageFailed, match="regular file"):
         DecisionLedger(tmp_path / "pipe")
+    with pytest.raises(StorageFailed, match="regular file"):
+        DecisionLedger.read(tmp_path / "pipe")
     assert beside(tmp_path / "pipe") == ["pipe"]
+
+
+@pytest.mark.parametrize("name", ["a\0b", "a\ud800b", ""])
+@pytest.mark.parametrize("opened", [DecisionLedger, DecisionLedger.read])
+def test_a_name_that_no_file_can_have_is_one_clear_error(opened: Callable[[str], object], name: str) -> None:
+    with pytest.raises(StorageFailed, match="needs the path of a file"):
+        opened(name)
 
 
 def test_a_link_is_followed_and_stays(file: Path) -> None:
@@ -332,6 +342,36 @@ def test_a_lock_on_a_file_that_was_just_replaced_is_not_taken_for_the_ledgers(
         with DecisionLedger(file) as second:
             second.record_intent("late", 1)
     assert ("late" in DecisionLedger.read(file)) == (not stays)
+
+
+def test_what_is_asked_what_to_keep_may_record(file: Path) -> None:
+    ledger_with(file, owed=0, done=2)
+    with DecisionLedger(file) as ledger:
+
+        def keep(name: str) -> bool:
+            ledger.record_intent(f"audit-{name}", "dropped")
+            ledger.record_intent("both", "again")
+            ledger.record_commit("both")
+            return False
+
+        assert ledger.compact(keep=keep) == 2
+        assert list(ledger.pending()) == ["audit-done-0", "audit-done-1"]
+        assert "both" in ledger, "what was recorded meanwhile was not asked about"
+        assert DecisionLedger.read(file).events() == ledger.events()
+
+
+def test_what_is_asked_what_to_keep_may_close(file: Path) -> None:
+    whole = ledger_with(file)
+    ledger = DecisionLedger(file)
+
+    def keep(_: str) -> bool:
+        ledger.close()
+        return False
+
+    with pytest.raises(StorageFailed, match="it was closed"):
+        ledger.compact(keep=keep)
+    assert file.read_bytes() == whole
+    assert beside(file) == [file.name]
 
 
 def test_an_id_that_was_dropped_is_forgotten(file: Path) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 from poimen.kernel.errors import Corrupt, NotStorable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Collection
 
 Json: TypeAlias = bool | int | float | str | Sequence[Any] | Mapping[str, Any] | None
 """What a decision may be: what JSON can say, in Python's plain types (a tuple would come back as a list: refused)."""
@@ -107,12 +107,15 @@ class Fold(LedgerView):
         self._order.append((kind, decision_id))
         return ""
 
-    def without_committed(self, keep: Callable[[str], bool] | None) -> Fold:
-        """What is left when committed decisions go, but for those that `keep` names."""
-        staying = {name for name in self._decisions if name in self._owed or (keep is not None and keep(name))}
+    def committed(self) -> list[str]:
+        """The ids of decisions that are not owed."""
+        return [name for name in self._decisions if name not in self._owed]
+
+    def without(self, dropped: Collection[str]) -> Fold:
+        """What is left when these go, but for what is owed."""
         left = Fold()
         for kind, name in self._order:
-            if name in staying:
+            if name not in dropped or name in self._owed:
                 left.apply(kind, name, self._decisions[name])
         return left
 
