@@ -190,7 +190,7 @@ class Client:
 
     def _admit(self, call: Call[Any], run: str, tags: dict[str, str]) -> bool:
         if self.store.head(run) is not None:
-            self._same_input(call, run)
+            same_input(self.store, call, run)
             return False
         body = call.packed
         event = RunAdmitted(
@@ -208,23 +208,9 @@ class Client:
         try:
             self.door.append(batch)
         except RunExists:
-            self._same_input(call, run)
+            same_input(self.store, call, run)
             return False
         return True
-
-    def _same_input(self, call: Call[Any], run: str) -> None:
-        view, _ = reading.read_run(self.store, run, upto=1)
-        admitted = view.admitted
-        if admitted is None or admitted.workflow != call.workflow or admitted.args_digest != values.digest(call.packed):
-            known = admitted.workflow if admitted is not None else "?"
-            args = admitted.args if admitted is not None and isinstance(admitted.args, bytes) else b"..."
-            raise RunExists(
-                f"run {run} exists with other input: {known} with {args[:200].decode(errors='replace')}",
-                where=run,
-                why=f"asked for: {call.workflow} with {call.packed[:200].decode(errors='replace')}",
-                hint="the same id is the same run; choose another id for other input",
-                run_id=run,
-            )
 
     @overload
     async def get(self, run_id: str, /) -> Run[Any]: ...
@@ -312,6 +298,7 @@ class Client:
         Raises:
             NotFound: no such intent.
             Conflict: it is closed already, or has changed since.
+            NotStorable: the result is none that the tool could have returned.
         """
         self.writable()
         value = None if result is ... else self._kept(values.dump(result, path="result"))
@@ -365,3 +352,23 @@ class Client:
 
 
 _INLINE = 16 * 1024
+
+
+def same_input(store: Store, call: Call[Any], run: str) -> None:
+    """Check that a run that exists was admitted with this very call.
+
+    Raises:
+        RunExists: it was admitted with another.
+    """
+    view, _ = reading.read_run(store, run, upto=1)
+    admitted = view.admitted
+    if admitted is None or admitted.workflow != call.workflow or admitted.args_digest != values.digest(call.packed):
+        known = admitted.workflow if admitted is not None else "?"
+        args = admitted.args if admitted is not None and isinstance(admitted.args, bytes) else b"..."
+        raise RunExists(
+            f"run {run} exists with other input: {known} with {args[:200].decode(errors='replace')}",
+            where=run,
+            why=f"asked for: {call.workflow} with {call.packed[:200].decode(errors='replace')}",
+            hint="the same id is the same run; choose another id for other input",
+            run_id=run,
+        )

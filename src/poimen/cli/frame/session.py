@@ -188,6 +188,15 @@ def _read_env(file: Path) -> None:
         os.environ.setdefault(found[1], value[1:-1] if quoted else value)
 
 
+def is_there(file: Path) -> bool:
+    """Whether there is something at a path; what cannot even be looked at is told by whoever opens it."""
+    try:
+        file.stat()
+    except (OSError, ValueError):
+        return False
+    return True
+
+
 def part_of(session: Session, items: Sequence[T], *, most: int | None) -> tuple[Sequence[T], bool]:
     """The first items of a list, and whether there are more.
 
