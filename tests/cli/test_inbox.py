@@ -239,6 +239,46 @@ def test_an_owed_decision_comes_first_and_is_closed_by_hand(cli: Cli, waiting: P
     assert (other.code, "is closed otherwise: rejected" in other.err) == (5, True)
 
 
+@pytest.mark.parametrize("value", ["5", "null", "true", "[]", '["mailed tea"]', '{"a": 1}'])
+def test_a_value_that_the_tool_could_not_have_returned_is_refused_without_its_code(
+    cli: Cli, waiting: Path, value: str
+) -> None:
+    before = waiting.read_bytes()
+    for dry in ((), ("--dry-run",)):
+        done = cli("inbox", "resolve", MAIL, "--landed", "--value", value, *SURE, *dry, "--db", waiting)
+        assert (done.code, done.out) == (2, ""), done
+        assert f"{MAIL} returns str, and the value given is" in done.err
+    assert waiting.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("--landed",), 5),
+        (("--landed", "--value", "5"), 2),
+        (("--landed", "--value", '"m"', "--expect-lsn", "13"), 5),
+        (("--landed", "--value", '"m"', "--expect-lsn", "999"), 0),
+        (("--abandon",), 0),
+    ],
+)
+def test_trying_a_resolution_ends_as_the_resolution_would(
+    cli: Cli, waiting: Path, words: tuple[str, ...], code: int
+) -> None:
+    tried = cli("inbox", "resolve", MAIL, *words, *SURE, "--dry-run", "--db", waiting)
+    assert cli("intents", "show", MAIL, "--json", "--db", waiting).data["resolution"] is None
+    done = cli("inbox", "resolve", MAIL, *words, *SURE, "--db", waiting)
+    assert (tried.code, done.code) == (code, code), (tried, done)
+
+
+def test_trying_to_claim_or_ask_about_what_is_closed_is_refused_as_doing_it(cli: Cli, waiting: Path) -> None:
+    charge = "tea-1/main/charge#0/1/0"
+    for dry in ((), ("--dry-run",)):
+        done = cli("inbox", "claim", charge, *dry, "--db", waiting)
+        assert (done.code, f"{charge} is not open: committed" in done.err) == (5, True), done
+        asked = cli("inbox", "probe", MAIL, "--module", AGENT, *dry, "--db", waiting)
+        assert (asked.code, "mail is loaded here and has no probe" in asked.err) == (3, True), asked
+
+
 def test_what_landed_needs_the_value_that_the_run_goes_on_with(cli: Cli, waiting: Path) -> None:
     done = cli("inbox", "resolve", MAIL, "--landed", *SURE, "--db", waiting)
     assert (done.code, done.out) == (5, "")

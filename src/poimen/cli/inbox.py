@@ -199,7 +199,7 @@ def _print_effect(session: Session, item: dict[str, Any]) -> None:
         )
         for text in item["commands"]:
             out.line(f"  {text}")
-        out.line("landed: the run goes on with the value (what the call would have returned; null without --value)")
+        out.line("landed: the run goes on with the value, what the call would have returned")
         out.line("not landed: it is sent anew. abandon: the step fails with EffectAbandoned")
     if item["run"]["reason"] and not item["waits"]:
         out.line(f"the run: {item['run']['reason']}")
@@ -241,6 +241,8 @@ def claim(session: Session, intent: str, by: str | None, why: str | None) -> Non
     with session.reading() as log:
         _, known = reading.intent_by_prefix(log.store, intent, unresolved=True)
     before = known.claimed_by
+    if before != by:
+        desk.must_be_open(known)
     if before != by and not session.dry_run:
         with session.writing() as log:
             desk.claim(log.store, log.door, str(known.id), by=by)
@@ -274,6 +276,7 @@ def probe(session: Session, intent: str, module: str | None, by: str | None, why
         raise click.UsageError(f"--module is missing: the probe of {known.pending.tool} is code, name where it is")
     registry = Registry()
     registry.add_module(load(module))
+    desk.with_probe(registry, known.pending.tool)
     if session.dry_run:
         data: dict[str, Any] = {"id": str(known.id), "dry_run": True}
         session.out.show(data, lambda: session.out.line(f"would ask the probe of {known.pending.tool}"))

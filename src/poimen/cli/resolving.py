@@ -76,6 +76,8 @@ def resolve(
         _check_type(known, body or b"null", module)
     if not before:
         why = _sure(session, known, to, confirm, why)
+        with session.reading() as log:
+            desk.may_resolve(log.store, str(known.id), to, value=body)
     lsn = known.last_lsn
     if not before and not session.dry_run:
         with session.writing() as log:
@@ -91,7 +93,7 @@ def resolve(
                 value=payload,
                 expect_lsn=expect_lsn if expect_lsn is not None else known.last_lsn,
             ).first
-    elif not before and expect_lsn not in {None, known.last_lsn}:
+    elif not before and expect_lsn is not None and expect_lsn < known.last_lsn:
         raise Conflict(f"something about {known.id} has changed since LSN {expect_lsn}", where=f"LSN {known.last_lsn}")
     _resolved(session, known, to, lsn, before=before)
 
