@@ -42,7 +42,11 @@ _OPTIONS: Final[dict[To, str]] = {"landed": "landed", "not_landed": "not-landed"
 @click.option("--value", help="with --landed: what the call would have returned, as JSON or @FILE")
 @click.option("--module", help="with --value: check it against the tool's result type")
 @click.option("--evidence", default="", help="what was seen, and where")
-@click.option("--expect-lsn", type=int, help="of the last record about it that you saw; a later one is a conflict")
+@click.option(
+    "--expect-lsn",
+    type=click.IntRange(min=0),
+    help="of the last record about it that you saw; a later one is a conflict",
+)
 @click.option("--confirm", metavar="ID", help="the intent's whole id, where nobody can be asked")
 @changing
 def resolve(

@@ -21,7 +21,7 @@ import click
 import poimen
 from poimen import clock
 from poimen.cli.frame.arguments import bound, from_json
-from poimen.cli.frame.declaring import command
+from poimen.cli.frame.declaring import clipped, command
 from poimen.cli.frame.output import Json, one_line
 from poimen.cli.frame.session import is_there
 from poimen.cli.main import exit_code
@@ -101,7 +101,9 @@ def workflow_of(target: str) -> WorkflowSpec:
     spec = spec_of(found)
     if found is None:
         known = ", ".join(there) or "none"
-        raise NotFound(f"{place} has no {name!r}", why=f"workflows there: {known}", hint=f"poimen run {place}:NAME")
+        raise NotFound(
+            f"{place} has no {clipped(name)!r}", why=f"workflows there: {known}", hint=f"poimen run {place}:NAME"
+        )
     if not isinstance(spec, WorkflowSpec):
         kind = f"a {spec.kind}" if spec is not None else f"a {type(found).__name__}"
         raise click.UsageError(f"{target} is {kind}, not a workflow; workflows there: {', '.join(there) or 'none'}")
@@ -294,11 +296,19 @@ def _tag(text: str) -> tuple[str, str]:
 
 
 def _print(session: Session, spec: WorkflowSpec, run: str, result: Any) -> int:
-    plain: Json = json.loads(values.dump(result, spec.parameters.result, path="the result"))
+    plain = _plain(result, spec)
     data = {"run_id": run, "workflow": spec.name, "state": "SUCCEEDED", "result": plain}
     session.out.show(data, lambda: session.out.line(_as_text(plain)))
     session.out.detail(f"run {run} SUCCEEDED")
     return 0
+
+
+def _plain(result: Any, spec: WorkflowSpec) -> Json:
+    """A result as JSON; a text is itself, also one that is stored otherwise because UTF-8 cannot say it."""
+    if type(result) is str:
+        return result
+    plain: Json = json.loads(values.dump(result, spec.parameters.result, path="the result"))
+    return plain
 
 
 def _as_text(plain: Json) -> str:
@@ -367,7 +377,7 @@ async def _end_of(session: Session, client: Client, worker: Worker, line: _Line)
     try:
         handle = await client.start(line.call, run_id=line.run, tags=line.tags)
         result = await driven(client, worker, handle)
-        end["result"] = json.loads(values.dump(result, line.call.spec.parameters.result, path="the result"))
+        end["result"] = _plain(result, line.call.spec)
     except PoimenError as error:
         if exit_code(error) in _GIVES_UP:
             raise

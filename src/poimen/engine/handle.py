@@ -40,7 +40,7 @@ WATCH_S: Final = 0.05
 
 def actor() -> str:
     """Who acts: `POIMEN_BY`, else user@host."""
-    return os.environ.get("POIMEN_BY") or f"{getpass.getuser()}@{socket.gethostname()}"
+    return os.environ.get("POIMEN_BY", "").strip() or f"{getpass.getuser()}@{socket.gethostname()}"
 
 
 class Run(Generic[T_co]):
