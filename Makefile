@@ -57,6 +57,7 @@ bench: setup ## Measure, with the machine's floor beside every figure.
 .PHONY: docs
 docs: setup ## Write the reference pages that are made from the code.
 	@$(BIN)/python -m tools.errors_page
+	@$(BIN)/python -m tools.python_page
 
 .PHONY: setup
 setup: $(INSTALLED) ## Make .venv and install what is locked (the other targets do it themselves).

@@ -60,6 +60,18 @@ def as_markdown(doc: str) -> str:
     return re.sub(r"(?m)^    (\w+): ", r"- `\1`: ", text)
 
 
+def heading(cls: type[PoimenError]) -> str:
+    """The heading of an error: its code, its name, and what it is a case of."""
+    bases = [base.__name__ for base in cls.__mro__[1:] if issubclass(base, PoimenError)]
+    kind = f" (a `{bases[0]}`)" if bases[:1] not in ([], ["PoimenError"]) else ""
+    return f"{cls.code} {cls.__name__}{kind}"
+
+
+def as_anchor(text: str) -> str:
+    """What leads to a heading, behind `#`."""
+    return re.sub(r"[^\w\- ]", "", text.lower()).strip().replace(" ", "-")
+
+
 def render(classes: list[type[PoimenError]]) -> str:
     """The page about these classes, as Markdown."""
     parts = [HEAD]
@@ -68,9 +80,7 @@ def render(classes: list[type[PoimenError]]) -> str:
         if cls.code[2] != group:
             group = cls.code[2]
             parts.append(f"## {GROUPS[group]}\n")
-        bases = [base.__name__ for base in cls.__mro__[1:] if issubclass(base, PoimenError)]
-        kind = f" (a `{bases[0]}`)" if bases[:1] not in ([], ["PoimenError"]) else ""
-        parts.append(f"### {cls.code} {cls.__name__}{kind}\n\n{as_markdown(cls.__doc__ or '')}\n")
+        parts.append(f"### {heading(cls)}\n\n{as_markdown(cls.__doc__ or '')}\n")
         if cls.__dict__.get("hint"):
             parts.append(f"Go on: {cls.hint}\n")
     return "\n".join(parts)

@@ -61,6 +61,12 @@ def wall_us() -> int:
     return _source.wall_us()
 
 
+def of_day(us: int) -> str:
+    """A wall time as the time of day, UTC: `12:00:05Z`."""
+    seconds = us // US % 86_400
+    return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}Z"
+
+
 def boot_us() -> int:
     """Microseconds since this machine booted."""
     return _source.boot_us()
@@ -80,17 +86,17 @@ class _Ids:
     """Record ids are many: one random prefix a process and fork, then a counter."""
 
     pid = -1
-    prefix = ""
+    prefix = b""
     n = 0
 
 
-def record_id() -> str:
-    """32 hex digits, unique: 10 random bytes of this process, then a counter."""
+def record_id() -> bytes:
+    """16 bytes, unique: 10 random bytes of this process, then a counter."""
     pid = os.getpid()
     if _Ids.pid != pid:
-        _Ids.pid, _Ids.prefix, _Ids.n = pid, _source.random_bytes(10).hex(), 0
+        _Ids.pid, _Ids.prefix, _Ids.n = pid, _source.random_bytes(10), 0
     _Ids.n += 1
-    return f"{_Ids.prefix}{_Ids.n:012x}"
+    return _Ids.prefix + _Ids.n.to_bytes(6, "big")
 
 
 def random_hex(n_bytes: int) -> str:

@@ -103,11 +103,17 @@ class _Declared:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Effect(_Declared):
-    """An effect class without a probe; use the values and functions of this module, not this class."""
+    """An effect class without a probe; use the values and functions of this module, not this class.
+
+    Arguments:
+        effect_class: which of the six.
+        ttl: how long the far side remembers our key; None where there is no key.
+        lag: how long the far side may take to show what it has accepted.
+    """
 
     @property
     def probe(self) -> None:
-        """There is none."""
+        """None: there is no probe."""
         return
 
     @override
@@ -120,6 +126,9 @@ class ProbingEffect(_Declared, Generic[P, T]):
     """An effect class that can be asked whether it landed; made by `KEYED(..., probe=)` and `PROBE`.
 
     Arguments:
+        effect_class: which of the six.
+        ttl: how long the far side remembers our key; None where there is no key.
+        lag: how long the far side may take to show what it has accepted.
         probe: takes the tool's own parameters, only reads, answers `Landed`, `Absent` or `Unknown`.
     """
 
@@ -203,7 +212,8 @@ def PROBE(  # noqa: N802 (as KEYED)
 
     Arguments:
         fn: takes the tool's own parameters, only reads, answers `Landed`, `Absent` or `Unknown`.
-        lag: how long the far side may take to show what it has accepted; timedelta(0) if it shows at once.
+        lag: how long the far side may take to show what it has accepted; timedelta(0) if it shows at once. An
+            absence counts from the tool's timeout + grace + lag after the last send.
 
     Raises:
         BadDeclaration: when `fn` cannot be called, or `lag` is missing or negative.

@@ -12,10 +12,11 @@ from typing import Final, NoReturn
 
 from poimen.kernel.errors import NotBuiltYet
 
-_SUBJECTS: Final = {
+SUBJECTS: Final = {
     3: "people, time, children, queues, budgets",
     4: "branches, episodes, verdicts",
 }
+"""Part → what it is about."""
 
 PARTS: Final[dict[str, int]] = {
     "Carrier.attached": 3,
@@ -83,7 +84,7 @@ def not_built(name: str) -> NoReturn:
     part = PARTS[name]
     raise NotBuiltYet(
         f"poimen.{name} is not in this version",
-        why=f"its machinery comes with part {part} ({_SUBJECTS[part]}); nothing was done",
+        why=f"its machinery comes with part {part} ({SUBJECTS[part]}); nothing was done",
         hint="the changelog says when it is there",
         name=name,
         part=part,

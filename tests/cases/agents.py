@@ -98,7 +98,7 @@ def time_passes(runtime: poimen.Runtime, run_id: str) -> None:
     worker = runtime._worker
     assert worker is not None
     driver = worker.drivers[run_id]
-    due = [timer for timer in driver.workflow.timers if timer.real is not None]
+    due = [timer for timer in driver.workflow.timers.values() if timer.real is not None]
     assert due, "nothing waits for a time"
     for timer in due:
         timer.real.cancel()  # type: ignore[union-attr]

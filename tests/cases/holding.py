@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import poimen
 from poimen._typing import override
 from poimen.engine.driving import ending
-from poimen.engine.worker import LoopDoor
+from poimen.engine.driving.outbox import LoopDoor
 from poimen.kernel.attempt import AttemptState
 from poimen.kernel.branch import BRANCH_TERMINAL, BranchState
 from poimen.kernel.events import BranchEnded, CancelRequested

@@ -188,7 +188,7 @@ def test_c18_a_run_whose_code_is_not_here_is_reported_and_not_touched(case: Case
 
     told = asyncio.run(standing())
     assert told.reason == "no live worker drives it"
-    assert told.command == "poimen run MODULE:far --id far"
+    assert told.command == "poimen run FILE_OR_MODULE:far --id far"
     assert case.says("serve", str(file), "far")[-1] == {"run": "far", "result": 3}
 
 

@@ -14,8 +14,10 @@ import pytest
 import poimen
 from poimen import clock
 from poimen.engine import worker
-from poimen.kernel.errors import StorageFailed
+from poimen.kernel.errors import Corrupt, StorageFailed
+from poimen.kernel.ids import TRUNK
 from poimen.kernel.intent import (
+    IntentClaimed,
     IntentClassified,
     IntentCommitted,
     IntentDispatched,
@@ -23,6 +25,8 @@ from poimen.kernel.intent import (
     NotSentOutcome,
     Returned,
 )
+from poimen.log import codec
+from poimen.log.api import Batch
 from tests.cases import agents
 from tests.cases.agents import world
 from tests.cases.cancelling import alone
@@ -122,6 +126,66 @@ def test_a_damaged_run_is_left_alone_and_the_others_go_on(case: Case, caplog: py
     assert len(case.lines("row")) == 2
 
 
+@pytest.mark.parametrize("when", ["before", "while it is driven"])
+def test_a_run_with_a_record_that_cannot_follow_is_left_alone_and_the_others_go_on(case: Case, when: str) -> None:
+    def strange(client: poimen.Client) -> None:
+        event = IntentClaimed(step="nope#0", attempt=1, ordinal=0, by="somebody")
+        client.door.append(Batch(run="r1", records=(codec.record(event, branch=TRUNK),)))
+
+    async def main() -> None:
+        await waiting_runs(case, 3)
+        world.meetings["row"] = meeting = agents.Meeting()
+        async with poimen.Client(str(case.db)) as client:
+            if when == "before":
+                strange(client)
+            async with poimen.Runtime(str(case.db), modules=[agents]) as runtime:
+                await meeting.entered.wait()
+                if when != "before":
+                    strange(client)
+                results = [asyncio.ensure_future((await runtime.get(f"r{i}")).result(timeout=30)) for i in range(3)]
+                with pytest.raises(Corrupt, match="cannot follow"):
+                    await results[1]
+                meeting.go.set()
+                assert [await results[0], await results[2]] == [0, 2]
+                assert runtime._worker is not None
+                assert runtime._worker.error is None
+
+    here(main())
+
+
+def test_starting_a_run_reads_no_other(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> set[str]:
+        world.meetings["row"] = meeting = agents.Meeting()
+        async with poimen.Runtime(str(case.db), modules=[agents]) as runtime:
+            runs = [await runtime.start(agents.one_row(n), run_id=f"r{n}") for n in range(5)]
+            await meeting.entered.wait()
+            read, asked = runtime.store.read, set()
+
+            def reads(run: str, **bounds: Any) -> Any:
+                asked.add(run)
+                return read(run, **bounds)
+
+            monkeypatch.setattr(runtime.store, "read", reads)
+            assert await (await runtime.start(agents.one_look("x"), run_id="new")).result(timeout=30)
+            monkeypatch.undo()
+            meeting.go.set()
+            await asyncio.gather(*(run.result(timeout=30) for run in runs))
+            return asked
+
+    assert here(main()) == {"new"}
+
+
+def test_an_idle_worker_lets_the_log_use_the_moment(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        async with poimen.Runtime(str(case.db), modules=[agents]) as runtime:
+            idle = asyncio.Event()
+            monkeypatch.setattr(runtime.store, "idle", idle.set)
+            await asyncio.wait_for(idle.wait(), 30)
+            monkeypatch.undo()
+
+    here(main())
+
+
 def test_a_lease_that_cannot_be_renewed_is_told(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker, "RENEW_S", 0.01)
 
@@ -166,7 +230,7 @@ def test_a_runtime_that_is_closed_lets_go_in_silence_and_the_next_one_goes_on(
     case: Case, drain: float, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """With time to drain, the call ends under its lease, renewed until then; its outcome is on record."""
-    monkeypatch.setattr(worker, "LEASE_S", 0.2)
+    monkeypatch.setattr(worker, "LEASE_S", 2.0)
     monkeypatch.setattr(worker, "RENEW_S", 0.02)
     monkeypatch.setattr(worker, "DISPATCH_MARGIN_S", 0.0)
 

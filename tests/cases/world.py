@@ -8,7 +8,8 @@ import signal
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from poimen.engine.reading import inbox_of, read_run
+from poimen.engine.reading import read_run
+from poimen.engine.standing import inbox_of
 from poimen.kernel.views import trunk
 from poimen.log.opening import open_store
 

@@ -119,7 +119,7 @@ def test_3_not_found(cli: Cli, waiting: Path, words: tuple[str, ...]) -> None:
 def test_4_an_operator_must_decide(cli: Cli, killed: Path) -> None:
     done = cli("run", f"{AGENT}:shop", "--id", "tea-1", "--db", killed)
     assert (done.code, done.out) == (4, "")
-    assert f"go on: poimen --db {killed} inbox resolve {MAIL} --landed | --not-landed | --abandon" in done.err
+    assert f"go on: poimen --db {killed} inbox show {MAIL}\n" in done.err
 
 
 @pytest.mark.parametrize(("check", "code"), [((), 0), (("--check",), 4), (("--check", "--kind", "code"), 0)])
@@ -278,3 +278,26 @@ def test_8_code_differs(cli: Cli, killed: Path, tmp_path: Path) -> None:
 )
 def test_what_cannot_be_reached_here_has_its_code_too(error: PoimenError, code: int) -> None:
     assert exit_code(error) == code
+
+
+def test_explain_says_by_what_a_wait_ends(cli: Cli) -> None:
+    said = cli("explain", "PO330")
+    assert "the command line ends with 4, with 8 where it waits for code, with 9 where it waits for budget" in said.out
+    assert cli("explain", "PO330", "--json").data["exit_by_reason"] == {"code": 8, "budget": 9}
+    assert cli("explain", "PO321").out.endswith("\nthe command line ends with 1\n")
+
+
+def test_a_database_that_is_not_there_is_what_the_errors_say(cli: Cli) -> None:
+    done = cli("runs", "--db", "nowhere")
+    assert (done.code, done.err.partition(" ")[0]) == (6, "PO403")
+    assert "not there" in cli("explain", "PO403").out
+    assert "No run, intent or decision of this name" in cli("explain", "PO110").out
+
+
+def test_1_a_run_that_has_failed_says_how_it_is_done_again(cli: Cli) -> None:
+    done = cli("run", f"{AGENT}:fails", "no", "--id", "f", "--db", "db")
+    assert (done.code, "to do it again, start it under a new id" in done.err) == (1, True), done
+    shown = cli("runs", "show", "f", "--db", "db").out
+    assert "again       poimen --db db run FILE_OR_MODULE:fails ARGS --id NEW_ID\n" in shown
+    cli("run", f"{AGENT}:nasty", "x", "true", "--id", "n", "--db", "db")
+    assert "NEW_ID; it makes its effects anew, the 1 below included\n" in cli("runs", "show", "n", "--db", "db").out

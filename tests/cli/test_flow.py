@@ -33,14 +33,14 @@ def test_run_crash_inbox_resolve_run_again(tmp_path: Path) -> None:
     assert parked.code == 4
     assert parked.out == ""
     assert "waits for the operator" in parked.err
-    assert f"poimen inbox resolve {MAIL} --landed | --not-landed | --abandon" in parked.err
+    assert f"go on: poimen inbox show {MAIL}\n" in parked.err
     assert witness(tmp_path) == ["charge tea", "mail tea"]
 
     (item,) = child("inbox", "--json", cwd=tmp_path).data
     assert (item["id"], item["kind"], item["effect_class"]) == (MAIL, "effect", "AT_MOST_ONCE")
     sure = ("--why", "the spool has it", "--expect-lsn", str(item["lsn"]), "--confirm", MAIL)
     done = child("inbox", "resolve", MAIL, "--landed", "--value", '"mailed tea"', *sure, cwd=tmp_path)
-    assert (done.code, "MODULE:shop --id tea-1" in done.err) == (0, True)
+    assert (done.code, "FILE_OR_MODULE:shop --id tea-1" in done.err) == (0, True)
 
     ended = child("run", f"{AGENT}:shop", "--id", "tea-1", cwd=tmp_path)
     assert (ended.code, ended.out) == (0, "charged 4200, mailed tea\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 import pytest
@@ -42,6 +43,43 @@ def test_an_item_can_be_understood_and_decided(cli: Cli, waiting: Path) -> None:
     data = cli("inbox", "show", "tea", "--json", "--db", waiting).data
     assert {"id", "kind", "waits", "lsn", "run", "intent", "meaning", "unknown", "commands"} <= set(data)
     assert (data["waits"], data["lsn"]) == (True, 15)
+
+
+def test_what_follows_is_worded_by_the_state_of_the_run(cli: Cli, waiting: Path) -> None:
+    goes_on = "landed: the run goes on with the value"
+    assert goes_on in cli("inbox", "show", "tea", "--db", waiting).out
+    assert cli("runs", "cancel", "tea", "--why", "x", "--by", "ann", "--db", waiting).code == 0
+    shown = cli("inbox", "show", "tea", "--db", waiting).out
+    assert "the run is being cancelled by ann: what you find out is recorded, nothing is sent" in shown
+    assert cli("run", f"{AGENT}:shop", "--id", "tea-1", "--db", waiting).code == 1
+    shown = cli("inbox", "show", "tea", "--db", waiting).out
+    said = "the run has ended (CANCELLED): what you find out is recorded, nothing is sent and nothing goes on"
+    assert said in shown
+    assert goes_on not in shown and "sent anew" not in shown
+    resolved = cli("inbox", "resolve", MAIL, "--not-landed", *SURE, "--db", waiting)
+    assert (resolved.code, said in resolved.err) == (0, True)
+
+
+def test_what_goes_on_names_the_module_that_was_given(cli: Cli, waiting: Path) -> None:
+    words = ("inbox", "resolve", MAIL, "--landed", "--value", '"mailed tea"', "--module", AGENT, *SURE)
+    done = cli(*words, "--db", waiting)
+    assert f"go on: poimen --db {waiting} run {AGENT}:shop --id tea-1\n" in done.err
+    command = shlex.split(done.err.partition("go on: poimen ")[2])
+    assert cli(*command).out == "charged 4200, mailed tea\n"
+
+
+def test_a_resolution_is_shown_whole(cli: Cli, waiting: Path) -> None:
+    said = ("--value", '"mailed tea"', "--evidence", "spool, line 1", "--by", "ann")
+    assert cli("inbox", "resolve", MAIL, "--landed", *said, *SURE, "--db", waiting).code == 0
+    lines = cli("intents", "show", MAIL, "--db", waiting).out.splitlines()
+    for line in (
+        "resolved    landed by ann (operator)",
+        "why         looked",
+        "evidence    spool, line 1",
+        "value       12 bytes (--content shows them)",
+    ):
+        assert line in lines, line
+    assert 'value       "mailed tea"' in cli("intents", "show", MAIL, "--content", "--db", waiting).out.splitlines()
 
 
 def test_the_row_of_an_item(cli: Cli, waiting: Path) -> None:

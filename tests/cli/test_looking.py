@@ -61,7 +61,7 @@ def test_a_record_of_a_newer_version_is_shown_as_it_is(cli: Cli, waiting: Path) 
 
     store = open_store(str(waiting))
     record = NewRecord(
-        record_id=clock.record_id(), branch="main", kind="moon.phase.v7", subject="moon", body=b'{"full":true}', at=0
+        raw_id=clock.record_id(), branch="main", kind="moon.phase.v7", subject="moon", body=b'{"full":true}', at=0
     )
     store.commit([Batch(run="tea-1", records=(record,))])
     store.close()
@@ -133,7 +133,7 @@ def test_the_doctor_lists_what_does_not_move_and_what_moves_it(cli: Cli, killed:
         f"database  {killed} (--db)",
         "run tea-1  RUNNING  shop",
         "no live worker drives it",
-        f"poimen --db {killed} run MODULE:shop --id tea-1",
+        f"poimen --db {killed} run FILE_OR_MODULE:shop --id tea-1",
         "owed decisions\n          tea-1/order, LSN 3",
         f"{MAIL}  AT_MOST_ONCE, 1 sent",
         "1 run(s) do not move",
@@ -149,6 +149,7 @@ def test_the_doctor_lists_what_does_not_move_and_what_moves_it(cli: Cli, killed:
         "runs",
         "owed",
         "open_intents",
+        "asking",
         "inbox",
         "not_built",
         "findings",

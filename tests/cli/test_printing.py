@@ -72,7 +72,7 @@ def test_a_run(cli: Cli, waiting: Path) -> None:
     }
     assert (row["id"], row["state"], row["lsn"], row["by"]) == ("tea-1", "WAITING", 17, "tester")
     assert row["reason"].startswith("operator: mail the receipt for tea")
-    assert row["command"] == f"poimen --db {waiting} inbox resolve {MAIL} --landed | --not-landed | --abandon"
+    assert row["command"] == f"poimen --db {waiting} inbox show {MAIL}"
     run = cli("runs", "show", "tea", "--json", "--db", waiting).data
     fields(
         run, "input", "waiting", "steps", "intents", "decisions", "unresolved", "worker", "epoch", "cancel", "result"

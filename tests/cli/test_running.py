@@ -151,7 +151,7 @@ def test_detach_admits_only(cli: Cli, tmp_path: Path) -> None:
     assert (done.code, done.out) == (0, "t\n")
     assert f"poimen --db db run {AGENT}:shop --id t" in done.err
     run = cli("runs", "show", "t", "--json", "--db", "db").data
-    assert (run["state"], run["lsn"], run["command"]) == ("PENDING", 1, "poimen --db db run MODULE:shop --id t")
+    assert (run["state"], run["lsn"], run["command"]) == ("PENDING", 1, "poimen --db db run FILE_OR_MODULE:shop --id t")
     assert not (tmp_path / "witness.txt").exists()
     assert cli("run", f"{AGENT}:shop", "tea", "--id", "t", "--detach", "--json", "--db", "db").data["is_new"] is False
     assert cli("run", f"{AGENT}:shop", "--id", "t", "--db", "db").out == "charged 4200, mailed tea\n"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import builtins
 import re
 import shlex
 import subprocess
@@ -63,6 +65,42 @@ def test_programs_run(page: Page, tmp_path: Path) -> None:
     if any(script):
         (tmp_path / "of_the_page.py").write_text("\n".join(script), encoding="utf-8")
         _run("of_the_page.py", tmp_path, page)
+
+
+def unbound(text: str) -> list[str]:
+    """Names that a program uses and nowhere gives a meaning to."""
+    bound, used = set(dir(builtins)) | {"__name__"}, set[str]()
+    for node in ast.walk(ast.parse(text)):
+        match node:
+            case ast.Name(id=name, ctx=ast.Load()):
+                used.add(name)
+            case ast.Name(id=name) | ast.arg(arg=name) | ast.ExceptHandler(name=str(name)):
+                bound.add(name)
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                bound.add(name)
+            case ast.alias(name=name, asname=other):
+                bound.add(other or name.partition(".")[0])
+            case _:
+                pass
+    return sorted(used - bound)
+
+
+@pytest.mark.parametrize("page", WITH_PYTHON, ids=_names(WITH_PYTHON))
+def test_each_program_is_whole(page: Page) -> None:
+    assert [f"{page.name}:{block.line}: {name}" for block in page.of("python") for name in unbound(block.text)] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("import os.path as p, sys.path\nprint(p, sys, [x for x in y])", ["y"]),
+        ("@poimen.step\ndef f(a, *b, **c):\n    return a, b, c, g", ["g", "poimen"]),
+        ("try:\n    pass\nexcept E as e:\n    print(e)", ["E"]),
+        ("with open('x') as f:\n    (a, b), c = f\nprint(a, b, c, d)", ["d"]),
+    ],
+)
+def test_a_name_without_a_meaning_is_seen(text: str, names: list[str]) -> None:
+    assert unbound(text) == names
 
 
 def _run(file: str, folder: Path, page: Page) -> None:

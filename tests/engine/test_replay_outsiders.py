@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from poimen.engine import desk, loop
+from poimen.engine import desk
+from poimen.engine.eventloop import loop
 from poimen.kernel.attempt import AttemptState
 from poimen.kernel.errors import Conflict
 from poimen.kernel.views import trunk

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from poimen.engine import loop
+from poimen.engine.eventloop import loop
 from poimen.kernel import attempt as a
 from poimen.kernel.effect_class import EffectClass
 from poimen.kernel.events import (

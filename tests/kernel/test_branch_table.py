@@ -220,15 +220,15 @@ WAITS = [
         WaitReason.OPERATOR,
         UNKNOWN,
         "a probe or a late outcome settles the intent",
-        "poimen inbox resolve ID --landed | --not-landed | --abandon",
+        "poimen inbox show ID",
     ),
     (WaitReason.OPERATOR, LOOP, "", "poimen runs resume RUN"),
-    (WaitReason.OPERATOR, HELD, "", "poimen inbox choose ID --adopt | --redo | --undo | --waive"),
+    (WaitReason.OPERATOR, HELD, "", "poimen inbox show ID"),
     (
         WaitReason.CODE,
         None,
         "a worker with another code digest claims it",
-        "poimen runs resume RUN · poimen branches rewind RUN --before ID",
+        "poimen run FILE_OR_MODULE:WORKFLOW --id RUN",
     ),
     (WaitReason.BUDGET, None, "", "poimen inbox budget RUN --usd AMOUNT"),
     (WaitReason.HUMAN, None, "the question is answered or its timeout passes", "poimen inbox answer ID"),
@@ -253,13 +253,20 @@ def test_the_rows_speak_of_all_reasons_and_matters():
 def test_without_a_matter_an_operator_is_asked_about_an_unknown_effect():
     assert moves_by_itself(WaitReason.OPERATOR) == moves_by_itself(WaitReason.OPERATOR, UNKNOWN)
     assert command(WaitReason.OPERATOR, run="r", about="r/main/charge#0/1/0") == (
-        "poimen inbox resolve r/main/charge#0/1/0 --landed | --not-landed | --abandon"
+        "poimen inbox show r/main/charge#0/1/0"
     )
+
+
+def test_a_command_that_is_pasted_is_one_command_of_the_shell():
+    for reason, matter, _, _ in WAITS:
+        text = command(reason, run="RUN", about="ID", matter=matter or UNKNOWN)
+        assert not set("|·;&<>") & set(text), text
 
 
 def test_without_an_id_the_command_shows_where_it_goes():
     assert command(WaitReason.HUMAN, run="tea-1") == "poimen inbox answer ID"
-    assert command(WaitReason.CODE, run="tea-1").endswith("poimen branches rewind tea-1 --before ID")
+    assert command(WaitReason.CODE, run="tea-1") == "poimen run FILE_OR_MODULE:WORKFLOW --id tea-1"
+    assert command(WaitReason.CODE, run="r", workflow="a b") == "poimen run FILE_OR_MODULE:'a b' --id r"
 
 
 @given(st.sets(st.sampled_from(list(WaitReason))), st.randoms(use_true_random=False))
@@ -281,7 +288,7 @@ def test_what_a_model_named_is_never_run_by_the_shell(about):
     text = command(WaitReason.OPERATOR, run="r", about=about, matter=HELD)
     lexer = shlex.shlex(text, posix=True, punctuation_chars=True)
     lexer.whitespace_split = True
-    assert list(lexer)[:4] == ["poimen", "inbox", "choose", about]
+    assert list(lexer) == ["poimen", "inbox", "show", about]
 
 
 def test_the_page_shows_the_states_the_moves_and_the_waits():

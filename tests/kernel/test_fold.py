@@ -77,6 +77,17 @@ def seen(*events: Event, outsiders: frozenset[int] = frozenset()) -> RunView:
     return fold("r", [(n, n * 10, "main", e, 0 if n in outsiders else 1) for n, e in enumerate(events, 1)])
 
 
+@pytest.mark.parametrize("branch", ["main", "other"])
+def test_a_run_is_admitted_once(branch: str) -> None:
+    with pytest.raises(InvariantViolated, match="admitted by its first record"):
+        fold("r", [(1, 1, "main", ADMITTED, 0), (2, 2, branch, ADMITTED, 0)])
+
+
+def test_a_record_belongs_to_a_branch_that_exists() -> None:
+    with pytest.raises(InvariantViolated, match="a branch that exists"):
+        fold("r", [(1, 1, "main", ADMITTED, 0), (2, 2, "other", STARTED, 1)])
+
+
 def test_lsns_have_no_gap() -> None:
     with pytest.raises(InvariantViolated):
         fold("r", [(1, 0, "main", ADMITTED, 0), (3, 0, "main", STARTED, 1)])
@@ -149,7 +160,7 @@ def test_a_late_outcome_resolves_an_open_intent_and_only_that() -> None:
     closed = seen(ADMITTED, STARTED, step(), pending(), dispatched(), resolved(Resolution.NOT_LANDED), late)
     kept = trunk(closed).steps["pay#0"].last.intents[0]
     assert not kept.landed
-    assert kept.late == [RETURNED]
+    assert kept.late == (RETURNED,)
 
 
 def flow(*effects: Event) -> RunView:

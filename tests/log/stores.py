@@ -28,11 +28,11 @@ CHILDREN = Path(__file__).with_name("children.py")
 
 
 def record(
-    subject: str = "step:a#0", *, record_id: str | None = None, body: bytes = b'{"n":1}', **other: Any
+    subject: str = "step:a#0", *, raw_id: bytes | None = None, body: bytes = b'{"n":1}', **other: Any
 ) -> NewRecord:
     """A record that nobody has appended yet."""
     given: dict[str, Any] = {"branch": "main", "kind": "step.noted.v1", "at": clock.wall_us()} | other
-    return NewRecord(record_id=record_id or clock.record_id(), subject=subject, body=body, **given)
+    return NewRecord(raw_id=raw_id or clock.record_id(), subject=subject, body=body, **given)
 
 
 def batch(run: str, *records: NewRecord, n: int = 1, **other: Any) -> Batch:

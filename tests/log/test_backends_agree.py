@@ -39,11 +39,11 @@ STEPS = st.one_of(
 
 def as_batch(given_: dict[str, Any], n: int) -> Batch:
     records = tuple(
-        NewRecord(record_id=f"{key:032x}", branch="main", kind="k.v1", subject=subject, body=b"{}", at=n)
+        NewRecord(raw_id=key.to_bytes(16, "big"), branch="main", kind="k.v1", subject=subject, body=b"{}", at=n)
         for subject, key in given_["records"]
     )
     # Ids repeat on purpose, but not after reopening: what a database remembers of them ends there.
-    records = tuple(replace(each, record_id=f"{n // 1000:016x}{each.record_id[16:]}") for each in records)
+    records = tuple(each._replace(raw_id=(n // 1000).to_bytes(8, "big") + each.raw_id[8:]) for each in records)
     expect = Expect(subject=given_["expect"][0], lsn=given_["expect"][1]) if given_["expect"] else None
     return Batch(**(given_ | {"records": records, "expect": expect}))
 
@@ -56,7 +56,7 @@ def told(answer: Any) -> Any:
 
 def picture(store: Any) -> Any:
     heads = [replace(head, hash=b"", lease_until=0) for head in store.heads()]
-    return heads, [replace(each, hash=b"") for each in store.feed()], [head.run for head in store.heads(live=True)]
+    return heads, [each._replace(hash=b"") for each in store.feed()], [head.run for head in store.heads(live=True)]
 
 
 @settings(max_examples=settings().max_examples // 3)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -24,7 +23,7 @@ def records(n: int) -> list[Record]:
             body=b"%d" % lsn, at=lsn, epoch=1, hash=b"",
         )  # fmt: skip
         prev = chain.link_of(prev, each)
-        made.append(replace(each, hash=prev))
+        made.append(each._replace(hash=prev))
     return made
 
 
@@ -55,14 +54,14 @@ def test_a_sound_chain_has_no_damage() -> None:
 )
 def test_an_edit_of_any_column_is_located(column: str, value: Any) -> None:
     made = records(5)
-    made[2] = replace(made[2], **{column: value})
+    made[2] = made[2]._replace(**{column: value})
     assert found(made)[0] == 3
     assert set(found(made)) <= {3, 4}
 
 
 def test_swapped_records_are_located() -> None:
     made = records(5)
-    made[1], made[2] = replace(made[2], lsn=2), replace(made[1], lsn=3)
+    made[1], made[2] = made[2]._replace(lsn=2), made[1]._replace(lsn=3)
     assert found(made)[:2] == [2, 3]
 
 
@@ -81,8 +80,8 @@ def test_an_lsn_used_twice_is_located() -> None:
 
 def test_a_forged_record_shows_at_the_next_one() -> None:
     made = records(4)
-    forged = replace(made[1], body=b"forged")
-    made[1] = replace(forged, hash=chain.link_of(made[0].hash, forged))
+    forged = made[1]._replace(body=b"forged")
+    made[1] = forged._replace(hash=chain.link_of(made[0].hash, forged))
     assert found(made) == [3]
 
 

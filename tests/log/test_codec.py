@@ -98,6 +98,57 @@ def test_decoding_what_was_encoded_gives_an_equal_event(cls: Any) -> None:
     round_trip()
 
 
+@pytest.mark.parametrize("cls", EVENTS, ids=lambda cls: cls.__name__)
+def test_a_field_is_left_out_exactly_when_it_has_its_default(cls: Any) -> None:
+    @settings(max_examples=25, deadline=None)
+    @given(instances(cls))
+    def says(event: Any) -> None:
+        wanted = [spec.name for spec in dataclasses.fields(cls) if getattr(event, spec.name) != spec.default]
+        assert list(json.loads(codec.encode(event))) == sorted(wanted)
+
+    says()
+
+
+def test_a_default_is_told_by_its_value_whatever_made_it() -> None:
+    event = events.RunAdmitted(
+        workflow="w", version="", code="", args=b"{}", args_digest="", nonce="", by="",
+        on_indeterminate=b"wait".decode(),  # type: ignore[arg-type]
+    )  # fmt: skip
+    assert b"on_indeterminate" not in codec.encode(event)
+    defaults = [spec.default for cls in EVENTS for spec in dataclasses.fields(cls)]
+    assert {type(default) for default in defaults if default is not dataclasses.MISSING} <= {
+        str,
+        int,
+        bool,
+        tuple,
+        type(None),
+    }
+    assert all(default in {0, -1} for default in defaults if type(default) is int), "an int that exists once"
+
+
+def test_what_is_no_unicode_is_replaced_and_nothing_else() -> None:
+    error = intent.ErrorRecord(type="E", message="\ud800", fields={"a": "ä\udfff"})
+    event = events.AttemptFailed(step="a#0", attempt=1, error=error)
+    unknown = events.AttemptIndeterminate(step="\ud800", attempt=1, cause="cancel", unknown=(0,))
+    assert codec.encode(unknown) == b'{"attempt":1,"cause":"cancel","step":"?","unknown":[0]}'
+    assert codec.encode(event) == (
+        '{"attempt":1,"error":{"fields":{"a":"ä?"},"message":"?","type":"E"},"step":"a#0"}'.encode()
+    )
+
+
+def test_terms_that_are_not_given_are_left_out() -> None:
+    terms = Terms(
+        effect_class=EffectClass.KEYED, ttl_us=None, probe="", probe_version=None, lag_us=0, timeout_us=1, grace_us=2,
+        max_sends=3,
+    )  # fmt: skip
+    event = intent.IntentPending(
+        step="a", attempt=1, ordinal=0, tool="t", version="", terms=terms, args_digest="", request_id="r"
+    )
+    assert b'"terms":{"effect_class":"KEYED","grace_us":2,"lag_us":0,"max_sends":3,"probe":"","timeout_us":1}' in (
+        codec.encode(event)
+    )
+
+
 def test_bodies_are_canonical_keys_sorted_payloads_embedded() -> None:
     event = events.AttemptSucceeded(step="a#0", attempt=1, value=b'{"b":[1,2],"a":null}', ordinal=None)
     assert codec.encode(event) == b'{"attempt":1,"step":"a#0","value":{"b":[1,2],"a":null}}'

@@ -117,9 +117,9 @@ def test_states_follow_the_batches(store: Any) -> None:
 @pytest.mark.parametrize(
     "bad",
     [
-        {"record_id": "12"},
-        {"record_id": "z" * 32},
-        {"record_id": "0" * 34},
+        {"raw_id": b"1"},
+        {"raw_id": "z" * 16},
+        {"raw_id": bytes(17)},
         {"subject": "\ud800"},
         {"kind": "\udfff"},
         {"branch": 3},

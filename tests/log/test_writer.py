@@ -24,6 +24,7 @@ class Notebook:
     def __init__(self) -> None:
         self.commits: list[list[str]] = []
         self.fail: PoimenError | None = None
+        self.unheard_of: BaseException | None = None
         self.refuse: dict[str, PoimenError] = {}
         self.entered = threading.Event()
         self.go = threading.Event()
@@ -35,12 +36,14 @@ class Notebook:
             self.go.wait()
         if self.fail is not None:
             raise self.fail
+        if self.unheard_of is not None:
+            raise self.unheard_of
         self.commits.append([batch.run for batch in batches])
         return [self.refuse.get(batch.run) or Committed(first=1, last=1, hash=b"") for batch in batches]
 
 
 def batch(run: str) -> Batch:
-    record = NewRecord(record_id="0" * 32, branch="main", kind="timer.fired.v1", subject="branch", body=b"{}", at=0)
+    record = NewRecord(raw_id=bytes(16), branch="main", kind="timer.fired.v1", subject="branch", body=b"{}", at=0)
     return Batch(run=run, records=(record,), epoch=1)
 
 
@@ -146,3 +149,42 @@ def test_a_clean_failure_is_told_to_all_and_the_door_lives_on() -> None:
         door.append(batch("a"))
     store.fail = None
     assert door.append(batch("a")).first == 1
+
+
+def test_an_unheard_of_failure_leaves_nobody_waiting() -> None:
+    store = Notebook()
+    store.held = True
+    store.unheard_of = MemoryError("no room")
+    door = door_of(store)
+    told: list[Sequence[Ticket]] = []
+    door.submit(batch("a"), told.append)
+    failed: list[BaseException] = []
+
+    def flush() -> None:
+        try:
+            door.flush()
+        except MemoryError as error:
+            failed.append(error)
+
+    waited: list[BaseException] = []
+
+    def append() -> None:
+        try:
+            door.append(batch("b"))
+        except (CommitUnknown, StorageFailed) as error:
+            waited.append(error)
+
+    committing = threading.Thread(target=flush)
+    committing.start()
+    store.entered.wait()
+    waiting = threading.Thread(target=append, daemon=True)
+    waiting.start()
+    while not door.waiting:
+        threading.Event().wait(0.001)
+    store.held = False
+    store.go.set()
+    committing.join()
+    waiting.join(timeout=10)
+    assert [type(error) for error in failed] == [MemoryError]
+    assert [len(tickets) for tickets in told] == [1]
+    assert len(waited) == 1

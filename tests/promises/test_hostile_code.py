@@ -51,6 +51,19 @@ async def fails() -> str:
     raise ValueError("x")
 
 
+async def answers_later(error: BaseException) -> bool:
+    return False
+
+
+@poimen.step(attempts=3, backoff=0.01, retry_on=answers_later)  # type: ignore[arg-type]  # the mistake of this predicate
+async def retried() -> str:
+    TRIES.append(1)
+    raise ValueError("x")
+
+
+TRIES: list[int] = []
+
+
 @poimen.step
 def empty() -> str:
     return next(iter([]))
@@ -63,7 +76,7 @@ async def suspends() -> str:
 
 @poimen.workflow
 async def calls(name: str) -> str:
-    steps = {"wordless": wordless, "leaves": leaves, "fails": fails, "suspends": suspends}
+    steps = {"wordless": wordless, "leaves": leaves, "fails": fails, "suspends": suspends, "retried": retried}
     if name == "empty":
         return await empty.aio()
     if name == "exit":
@@ -116,6 +129,13 @@ def test_a_body_that_misbehaves_fails_its_own_run(tmp_path: Path, name: str, sai
     with pytest.raises(poimen.RunFailed) as failed:
         poimen.run(calls(name), db=str(tmp_path / "p.db"), run_id="r")
     assert said in str(failed.value)
+
+
+def test_a_predicate_that_answers_later_has_not_said_yes(tmp_path: Path) -> None:
+    TRIES.clear()
+    with pytest.raises(poimen.RunFailed, match="ValueError: x"):
+        poimen.run(calls("retried"), db=str(tmp_path / "p.db"), run_id="r")
+    assert TRIES == [1]
 
 
 @pytest.mark.parametrize("name", ["wordless", "leaves"])

@@ -19,6 +19,9 @@ from poimen.kernel.intent import BlobRef
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+INLINE_BYTES: Final = 16 * 1024
+"""Up to here a body stands in the record itself."""
+
 SMALL_BYTES: Final = 64 * 1024
 """Up to here a body rides in the transaction of the record that names it."""
 

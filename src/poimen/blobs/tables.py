@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from poimen.blobs.api import SMALL_BYTES, is_digest, ref_of, unknown
+from poimen.blobs.api import INLINE_BYTES, SMALL_BYTES, is_digest, ref_of, unknown
 from poimen.blobs.files import FileBlobs, beside
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from poimen.kernel.intent import BlobRef
+    from poimen.kernel.intent import BlobRef, Payload
 
 
 class Table(Protocol):
@@ -55,6 +55,10 @@ class TieredBlobs:
         if self._files is None or len(body) <= SMALL_BYTES:
             return ref_of(body, media_type), body
         return self._files.put(body, media_type), None
+
+    def payload(self, body: bytes) -> Payload:
+        """A body as it goes into a record of its own batch: itself when it is small, else the name of a file."""
+        return body if len(body) <= INLINE_BYTES else self.put(body)
 
     def put(self, body: bytes, media_type: str = "application/json") -> BlobRef:
         """Keep a body on its own, whatever its size: without a batch it becomes a file."""

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from poimen.cli.frame.bodies import body_of
 from poimen.cli.frame.declaring import changing, clipped, command, noun
 from poimen.cli.frame.output import rfc3339, us_of
 from poimen.cli.frame.session import part_of
-from poimen.cli.intents import body_of, heads_from
+from poimen.cli.intents import heads_from
 from poimen.engine import desk, reading
 from poimen.kernel.errors import Conflict, NotFound
 from poimen.kernel.views import trunk

@@ -28,9 +28,9 @@ from poimen.cli.frame.declaring import command, noun
 from poimen.cli.frame.output import us_of
 from poimen.cli.frame.session import Log
 from poimen.cli.intents import intent_shape, records_by_intent
-from poimen.cli.main import exit_code, root
+from poimen.cli.main import WAITING, exit_code, root
 from poimen.engine import reading
-from poimen.kernel.errors import NotFound, PoimenError, error_types
+from poimen.kernel.errors import NotFound, PoimenError, RunWaiting, error_types
 from poimen.kernel.views import trunk
 from poimen.log.opening import open_store
 from poimen.log.writer import Door
@@ -61,13 +61,15 @@ def explain(session: Session, code: str) -> None:
     text = inspect.cleandoc(cls.__doc__ or "")
     data: dict[str, Any] = {"code": cls.code, "name": cls.__name__, "title": cls.title(), "text": text}
     data |= {"hint": cls.hint, "exit": exit_code(cls.__new__(cls))}
+    data["exit_by_reason"] = WAITING if cls is RunWaiting else {}
 
     def words() -> None:
         session.out.line(f"{cls.code} {cls.__name__}", bold=True)
         session.out.line(text)
         if cls.hint:
             session.out.line(f"\ngo on: {cls.hint}")
-        session.out.line(f"\nthe command line ends with {data['exit']}")
+        others = "".join(f", with {code} where it waits for {what}" for what, code in data["exit_by_reason"].items())
+        session.out.line(f"\nthe command line ends with {data['exit']}{others}")
 
     session.out.show(data, words)
 

@@ -20,8 +20,8 @@ from poimen.cli.frame.output import rfc3339
 from poimen.cli.intents import heads_from
 from poimen.cli.log import database
 from poimen.cli.main import COMMANDS, LATER, root
-from poimen.cli.runs import row_shape
-from poimen.engine import reading
+from poimen.cli.runs import asked, asking_shape, is_driven, row_shape
+from poimen.engine import reading, standing
 from poimen.engine.handle import actor
 from poimen.kernel.effect_class import EffectClass
 from poimen.kernel.errors import PoimenError, StorageFailed
@@ -49,6 +49,7 @@ def doctor(session: Session) -> None:
         "runs": [],
         "owed": [],
         "open_intents": [],
+        "asking": [],
         "inbox": 0,
         "not_built": not_built(),
         "findings": [],
@@ -72,8 +73,10 @@ def _look_at(session: Session, log: Log, head: Any, data: dict[str, Any]) -> Non
     if head.state not in TERMINAL_STATES:
         data["runs"].append(row_shape(session, log, head))
     data["owed"] += [decision_shape(view, d, log, content=False) for d in trunk(view).decisions.values() if d.owed]
+    if is_driven(log, head):
+        data["asking"] += [asking_shape(one) for one in standing.asking(view, records)]
     data["open_intents"] += [_open(i) for line in view.branches.values() for i in line.intents() if i.open]
-    data["inbox"] += len(reading.inbox_of(view))
+    data["inbox"] += len(standing.inbox_of(view))
     times = data["clock"]
     times["ahead_s"] = max(times["ahead_s"], _ahead_s(view))
     latest = 0
@@ -159,7 +162,8 @@ def _print(session: Session, data: dict[str, Any]) -> None:
             out.line(f"          {run['command']}")
     owed = [f"{one['id']}, LSN {one['lsn']}" for one in data["owed"]]
     still_open = [f"{one['id']}  {one['effect_class']}, {one['sends']} sent" for one in data["open_intents"]]
-    for title, lines in (("owed decisions", owed), ("open intents", still_open)):
+    probes = [f"{one['id']}  {asked(session, one)}" for one in data["asking"]]
+    for title, lines in (("owed decisions", owed), ("open intents", still_open), ("probes", probes)):
         if lines:
             out.line()
             out.line(title, bold=True)

@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from poimen.cli.frame.bodies import WORDS, args_text, body_of, written
 from poimen.cli.frame.declaring import changing, clipped, command, noun, word
 from poimen.cli.frame.output import Json, rfc3339, us_of
 from poimen.cli.frame.session import part_of
-from poimen.cli.intents import MEANING, WORDS, args_text, heads_from, intent_shape, print_records, records_by_intent
-from poimen.cli.resolving import resolve
+from poimen.cli.intents import MEANING, heading, heads_from, intent_shape, print_records, records_by_intent
+from poimen.cli.resolving import consequences, resolve
 from poimen.cli.runs import row_shape
 from poimen.declare import values
-from poimen.engine import desk, reading
+from poimen.engine import desk, reading, standing
 from poimen.kernel.errors import Conflict, NotFound
 
 if TYPE_CHECKING:
@@ -49,12 +50,14 @@ def ls(session: Session, check: bool, kinds: tuple[str, ...]) -> int:
     with session.reading() as log:
         found: list[Any] = []
         places: list[tuple[str, int]] = []
+        says: dict[str, str] = {}
         idle = 0
         behind = _place(log, session.after) if session.after else ("", 0)
         for head in heads_from(log):
             view, _ = reading.read_run(log.store, head.run)
-            items = [i for i in reading.inbox_of(view) if not kinds or i.kind in kinds]
+            items = [i for i in standing.inbox_of(view) if not kinds or i.kind in kinds]
             found += [_row_shape(view, i) for i in items]
+            says |= {i.id: _says(log, view, i, content=session.content) for i in items}
             places += [(view.run, _order(view).get(i.id, _LAST)) for i in items]
             idle += head.state in {"PENDING", "RUNNING"} and not desk.driven(head, getattr(log.store, "path", None))
     ids = [one["id"] for one in found]
@@ -66,7 +69,7 @@ def ls(session: Session, check: bool, kinds: tuple[str, ...]) -> int:
             i["kind"],
             session.out.when(us_of(i["since"])),
             i["effect_class"] or "",
-            i["summary"],
+            says[i["id"]],
             i["claimed_by"],
         )
         for i in shown
@@ -122,6 +125,15 @@ def _row_shape(view: RunView, item: InboxItem) -> dict[str, Json]:
     }
 
 
+def _says(log: Log, view: RunView, item: InboxItem, *, content: bool) -> str:
+    """What an item is, for people: with `content`, a call whose author has no words for it is written out."""
+    intent = _intent_of(view, item)
+    if not content or intent is None or intent.pending.summary:
+        return item.summary
+    args = intent.pending.args or view.branches[intent.id.branch].steps[intent.id.step].args
+    return item.summary.replace(intent.says, written(intent.pending.tool, body_of(args, log, content=True)))
+
+
 def _intent_of(view: RunView, item: InboxItem) -> IntentView | None:
     every = (i for line in view.branches.values() for i in line.intents())
     return next((i for i in every if str(i.id) == item.id), None) if item.kind == "effect" else None
@@ -159,6 +171,7 @@ def show(session: Session, item: str) -> None:
                 if intent.open and send.outcome is None
             ]
             shape["commands"] = _commands(session, intent) if intent.open else []
+            shape["follows"] = consequences(standing.follows(view, intent)) if intent.open else []
         else:
             shape["commands"] = [run["command"]] if run["command"] else []
     session.out.show(
@@ -170,7 +183,7 @@ def _find(log: Log, text: str) -> tuple[RunView, IntentView | None, InboxItem | 
     """What is meant: an intent, in the inbox or not, or a run that waits for something else."""
     run, _, rest = text.partition("/")
     view, _ = reading.read_run(log.store, reading.find_run(log.store, run))
-    items = reading.inbox_of(view)
+    items = standing.inbox_of(view)
     unknown = any(line.unresolved() for line in view.branches.values())
     if not rest and not unknown:
         if not items:
@@ -196,7 +209,7 @@ def _commands(session: Session, intent: IntentView) -> list[str]:
 
 def _print_effect(session: Session, item: dict[str, Any]) -> None:
     out, one = session.out, item["intent"]
-    out.line(f"{_headline(item, one)}: {one['summary']}", bold=True)
+    out.line(f"{_headline(item, one)}: {heading(session, one)}", bold=True)
     sent = [us_of(r["at"]) for r in one["records"] if r["kind"] == "IntentDispatched"]
     judged = "" if one["judged_as"] == one["effect_class"] else f" ({one['effect_class']} when it was begun)"
     rows = [
@@ -224,8 +237,8 @@ def _print_effect(session: Session, item: dict[str, Any]) -> None:
         )
         for text in item["commands"]:
             out.line(f"  {text}")
-        out.line("landed: the run goes on with the value, what the call would have returned")
-        out.line("not landed: it is sent anew. abandon: the step fails with EffectAbandoned")
+        for text in item["follows"]:
+            out.line(text)
     if item["run"]["reason"] and not item["waits"]:
         out.line(f"the run: {item['run']['reason']}")
         out.line(f"  {item['run']['command']}")
@@ -249,6 +262,8 @@ def _print_other(session: Session, item: dict[str, Any]) -> None:
     out.line(f"run {item['run']['id']} waits: {item['summary']}", bold=True)
     out.line(f"why         {item['run']['reason']}")
     out.line("nothing was executed, nothing was lost")
+    recorded = f"poimen runs show {item['run']['id']} --content"
+    out.line(f"recorded    {session.command(recorded)}")
     for text in item["commands"]:
         out.line(f"go on       {text}")
 

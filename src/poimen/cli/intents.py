@@ -8,26 +8,24 @@ Source: design api.md, "Command line"; protocol.md, section 3.
 
 from __future__ import annotations
 
-import dataclasses
-import json
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from poimen.cli.frame.bodies import WORDS, args_text, body_of, body_shape, name_of, told, written
 from poimen.cli.frame.declaring import command, noun
 from poimen.cli.frame.output import Json, rfc3339, us_of
 from poimen.cli.frame.session import part_of
 from poimen.engine import reading
 from poimen.kernel.effect_class import EffectClass
-from poimen.log import codec
+from poimen.kernel.intent import short
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from poimen.cli.frame.session import Log, Session
     from poimen.kernel.effect_class import Terms
-    from poimen.kernel.intent import IntentResolved, Payload
+    from poimen.kernel.intent import IntentResolved
     from poimen.kernel.views import IntentView, RunView
     from poimen.log.api import Head, Record
 
@@ -41,88 +39,9 @@ MEANING: Final = {
 }
 """What a class means for an effect that may have happened."""
 
-WORDS: Final = {"never_sent": "never sent", "may_have_been_sent": "may have been sent"}
 _A_PAGE: Final = 100
 
 # ---- shapes ----------------------------------------------------------------------------------------------------
-
-
-def body_of(payload: Payload | None, log: Log, *, content: bool) -> Json:
-    """A body that a user brought: its value with --content, else its size.
-
-    Arguments:
-        payload: canonical JSON, or where it lies.
-        log: to fetch it from.
-        content: whether it was asked for.
-    """
-    if payload is None:
-        return None
-    if not content:
-        return {"hidden": True, "bytes": len(payload) if isinstance(payload, bytes) else payload.size}
-    value: Json = json.loads(payload if isinstance(payload, bytes) else log.bodies.get(payload.digest))
-    return value
-
-
-def body_shape(record: Record, log: Log, *, content: bool) -> dict[str, Any]:
-    """A record's body as JSON: what was stored, what was left out as a default, bodies shown or told by their sizes.
-
-    Arguments:
-        record: of any kind, known or not.
-        log: to fetch large bodies from.
-        content: whether bodies were asked for.
-    """
-    body = _whole(codec.TAGS.get(record.kind), codec.plain(record))
-    outcome = body.get("outcome")
-    if isinstance(outcome, dict):
-        body["outcome"] = _whole(codec.OUTCOMES.get(str(outcome.get("kind"))), outcome)
-    for part in (body, body.get("outcome"), body.get("error"), (body.get("outcome") or {}).get("error")):
-        for name in ("args", "value", "fields"):
-            if isinstance(part, dict) and part.get(name) is not None:
-                part[name] = _shown(part[name], log, content=content)
-    return body
-
-
-def _whole(cls: type | None, body: dict[str, Any]) -> dict[str, Any]:
-    """A body with the fields that were left out because they have their default values."""
-    left_out: dict[str, Any] = {}
-    for field in dataclasses.fields(cls) if cls is not None else ():
-        if field.default_factory is not dataclasses.MISSING:
-            left_out[field.name] = field.default_factory()
-        elif field.default is not dataclasses.MISSING:
-            left_out[field.name] = field.default
-    return left_out | body
-
-
-def _shown(value: Any, log: Log, *, content: bool) -> Json:
-    blob = value.get("$blob") if isinstance(value, dict) and len(value) == 1 else None
-    if not content:
-        size = blob["size"] if blob else len(codec.canonical(value))
-        return {"hidden": True, "bytes": size}
-    found: Json = json.loads(log.bodies.get(blob["digest"])) if blob else value
-    return found
-
-
-def name_of(tag: str) -> str:
-    """The name of a stored kind: `IntentPending` for `intent.pending.v1`; an unknown one as it is."""
-    known = codec.TAGS.get(tag)
-    return known.__name__ if known is not None else tag
-
-
-def record_shape(record: Record, log: Log, *, content: bool) -> dict[str, Json]:
-    """A record as JSON, its body included."""
-    return {
-        "lsn": record.lsn,
-        "at": rfc3339(record.at),
-        "kind": name_of(record.kind),
-        "tag": record.kind,
-        "run_id": record.run,
-        "branch": record.branch,
-        "subject": record.subject,
-        "epoch": record.epoch,
-        "record_id": record.record_id,
-        "hash": record.hash.hex(),
-        "body": body_shape(record, log, content=content),
-    }
 
 
 def records_by_intent(log: Log, run: str) -> dict[str, list[Record]]:
@@ -157,7 +76,7 @@ def intent_shape(view: RunView, intent: IntentView, records: Iterable[Record], l
         "ordinal": intent.id.ordinal,
         "tool": pending.tool,
         "version": pending.version,
-        "summary": pending.summary,
+        "summary": intent.says,
         "effect_class": intent.effect_class.name,
         "class_source": pending.class_source,
         "judged_as": (intent.demoted_to or intent.effect_class).name,
@@ -214,48 +133,6 @@ def _about(record: Record, log: Log, *, content: bool) -> dict[str, Any]:
 
 def _seconds(us: int | None) -> float | None:
     return None if us is None else us / 1_000_000
-
-
-def told(one: dict[str, Any]) -> str:
-    """What a record about an intent says, in a few words; nothing where its form is not known.
-
-    Arguments:
-        one: of the `records` of `intent_shape`.
-    """
-    with suppress(KeyError, TypeError):
-        return _told(one["kind"], one["body"])
-    return ""
-
-
-def _told(kind: str, body: dict[str, Any]) -> str:
-    match kind:
-        case "IntentPending":
-            return f"{body['tool']}: {body['summary']}"
-        case "IntentDispatched":
-            return f"send {body['send']}: from here on it may have been sent"
-        case "IntentCommitted" | "SendAnswered" | "LateOutcome":
-            return f"send {body['send']}: {_outcome(body['outcome'])}"
-        case "IntentClassified":
-            return f"after a crash: {WORDS.get(body['classification'], body['classification'])}"
-        case "IntentProbed":
-            return f"asked by {body['by']}: {body['answer']}" + (f", {body['evidence']}" if body["evidence"] else "")
-        case "IntentDemoted":
-            return f"judged as {body['to']} from here on: {body['rule']}"
-        case "RuleApplied":
-            return f"rule {body['rule']}: {body['result']}"
-        case "IntentResolved":
-            return f"{body['to']} by {body['by']} ({body['rule']}): {body['why']}"
-        case "IntentClaimed":
-            return f"{body['by']} is looking at it"
-        case "ReadDropped":
-            return f"given up: {body['why']}"
-        case _:
-            return ""
-
-
-def _outcome(outcome: dict[str, Any]) -> str:
-    error = outcome.get("error")
-    return f"{outcome['kind'].replace('_', ' ')}" + (f", {error['type']}: {error['message']}" if error else "")
 
 
 # ---- intents ---------------------------------------------------------------------------------------------------
@@ -319,6 +196,17 @@ def ls(session: Session, run: str | None, only_open: bool) -> None:
     )
 
 
+def heading(session: Session, one: dict[str, Any]) -> str:
+    """What an effect is, for people: its author's words; where there are none, the call, written out with --content.
+
+    Arguments:
+        session: says whether arguments were asked for.
+        one: as `intent_shape` gives it.
+    """
+    bare = one["summary"] == short(one["tool"])
+    return written(one["tool"], one["args"]) if bare and session.content else str(one["summary"])
+
+
 def _row(session: Session, one: dict[str, Any]) -> tuple[str, ...]:
     closed = one["resolution"]
     began = session.out.when(us_of(one["records"][0]["at"])) if one["records"] else ""
@@ -330,7 +218,7 @@ def _row(session: Session, one: dict[str, Any]) -> tuple[str, ...]:
         began,
         WORDS.get(one["classification"] or "", ""),
         f"{closed['to']} by {closed['by']}" if closed else "",
-        one["summary"],
+        heading(session, one),
     )
 
 
@@ -348,7 +236,7 @@ def show(session: Session, intent: str) -> None:
 def print_intent(session: Session, one: dict[str, Any]) -> None:
     """Print an intent for people."""
     out, terms = session.out, one["terms"]
-    out.line(one["summary"] or one["tool"], bold=True)
+    out.line(heading(session, one), bold=True)
     judged = "" if one["judged_as"] == one["effect_class"] else f", judged as {one['judged_as']}"
     rows = [
         ("intent", one["id"]),
@@ -360,11 +248,25 @@ def print_intent(session: Session, one: dict[str, Any]) -> None:
         ("args", args_text(one["args"])),
         ("decision", one["decision"] or ""),
         ("claimed by", one["claimed_by"] or ""),
+        *_resolution_rows(one["resolution"]),
     ]
     for name, value in rows:
         if value:
             out.line(f"{name:<12}{value}")
     print_records(session, one)
+
+
+def _resolution_rows(closed: dict[str, Any] | None) -> list[tuple[str, str]]:
+    """Who closed it, why, from what; the value with --content, else its size."""
+    if closed is None:
+        return []
+    value = args_text(closed["value"]) if closed["value"] is not None else ""
+    return [
+        ("resolved", f"{closed['to'].replace('_', ' ')} by {closed['by']} ({closed['rule']})"),
+        ("why", closed["why"]),
+        ("evidence", closed["evidence"]),
+        ("value", value),
+    ]
 
 
 def print_records(session: Session, one: dict[str, Any]) -> None:
@@ -374,10 +276,3 @@ def print_records(session: Session, one: dict[str, Any]) -> None:
     ]
     session.out.line()
     session.out.table(("LSN", "time", "record", "says"), rows)
-
-
-def args_text(args: Json) -> str:
-    """Arguments for people: as JSON, or how large they are."""
-    if isinstance(args, dict) and args.get("hidden") is True:
-        return f"{args['bytes']} bytes (--content shows them)"
-    return json.dumps(args, ensure_ascii=False)

@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any, Final
 import apsw
 import click
 
+from poimen.cli.frame.bodies import record_shape, told
 from poimen.cli.frame.declaring import clipped, command, noun
 from poimen.cli.frame.output import as_json, one_line, us_of
 from poimen.cli.frame.session import is_there, part_of
-from poimen.cli.intents import heads_from, record_shape, told
+from poimen.cli.intents import heads_from
 from poimen.engine import reading
 from poimen.kernel.errors import ConfigurationError, PoimenError
 from poimen.log.disk.files import Sides

@@ -88,7 +88,8 @@ _EXITS: Final = {
     "PO403": 6,  # StorageFailed
     "PO501": 7,  # Corrupt
 }
-_WAITING: Final = {"code": 8, "budget": 9}
+WAITING: Final = {"code": 8, "budget": 9}
+"""What PO330 ends with by what is waited for; anything else needs a person: 4."""
 _ONE_LINE: Final = 6
 """Errors with this exit are told on one line: nothing but the place is wrong."""
 
@@ -99,7 +100,7 @@ def exit_code(error: PoimenError) -> int:
     Source: design api.md, "Exit".
     """
     if error.code == "PO330":
-        return _WAITING.get(str(getattr(error, "reason", "")), 4)
+        return WAITING.get(str(getattr(error, "reason", "")), 4)
     return _EXITS.get(error.code, USAGE if error.code.startswith("PO1") else _ENDED_BADLY)
 
 

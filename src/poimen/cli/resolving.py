@@ -20,15 +20,12 @@ from poimen.cli.intents import heads_from
 from poimen.cli.runs import row_shape
 from poimen.declare import values
 from poimen.declare.registry import Registry
-from poimen.engine import desk, reading
+from poimen.engine import desk, reading, standing
 from poimen.kernel.errors import Conflict, NotFound, NotStorable
 
 if TYPE_CHECKING:
     from poimen.cli.frame.session import Log, Session
     from poimen.kernel.views import IntentView
-
-_INLINE: Final = 16 * 1024
-"""Bytes of a value that still lies in its record; a larger one is kept beside."""
 
 To = Literal["landed", "not_landed", "abandoned"]
 _OPTIONS: Final[dict[To, str]] = {"landed": "landed", "not_landed": "not-landed", "abandoned": "abandon"}
@@ -37,8 +34,8 @@ _OPTIONS: Final[dict[To, str]] = {"landed": "landed", "not_landed": "not-landed"
 @command(None, "resolve")
 @click.argument("intent")
 @click.option("--landed", is_flag=True, help="it happened")
-@click.option("--not-landed", is_flag=True, help="it did not happen: it is sent anew")
-@click.option("--abandon", is_flag=True, help="nobody will know: the step fails")
+@click.option("--not-landed", is_flag=True, help="it did not happen: a run that goes on sends it anew")
+@click.option("--abandon", is_flag=True, help="nobody will know: in a run that goes on the step fails")
 @click.option("--value", help="with --landed: what the call would have returned, as JSON or @FILE")
 @click.option("--module", help="with --value: check it against the tool's result type")
 @click.option("--evidence", default="", help="what was seen, and where")
@@ -74,18 +71,19 @@ def resolve(
         raise click.UsageError("--value belongs to --landed: what did not land has returned nothing")
     body = _value(value) if value is not None else None
     with session.reading() as log:
-        _, known = reading.intent_by_prefix(log.store, intent, unresolved=True)
+        view, known = reading.intent_by_prefix(log.store, intent, unresolved=True)
+        ended = standing.follows(view, known)
         before = _same_before(log, known, to, body)
     if module is not None and to == "landed":
         _check_type(known, body or b"null", module)
     if not before:
-        why = _sure(session, known, to, confirm, why)
+        why = _sure(session, known, to, confirm, why, ended=ended)
         with session.reading() as log:
             desk.may_resolve(log.store, str(known.id), to, value=body)
     lsn = known.last_lsn
     if not before and not session.dry_run:
         with session.writing() as log:
-            payload = body if body is None or len(body) <= _INLINE else log.bodies.put(body)
+            payload = log.bodies.payload(body) if body is not None else None
             lsn = desk.resolve(
                 log.store,
                 log.door,
@@ -99,7 +97,21 @@ def resolve(
             ).first
     elif not before and expect_lsn is not None and expect_lsn < known.last_lsn:
         raise Conflict(f"something about {known.id} has changed since LSN {expect_lsn}", where=f"LSN {known.last_lsn}")
-    _resolved(session, known, to, lsn, before=before)
+    _resolved(session, known, to, lsn, before=before, ended=ended, module=module)
+
+
+def consequences(ended: str) -> list[str]:
+    """What follows from each thing that a person may find out.
+
+    Arguments:
+        ended: why the run does not go on by it, as `standing.follows` gives it.
+    """
+    if ended:
+        return [f"{ended}: what you find out is recorded, nothing is sent and nothing goes on"]
+    return [
+        "landed: the run goes on with the value, what the call would have returned",
+        "not landed: it is sent anew. abandon: the step fails with EffectAbandoned",
+    ]
 
 
 def _value(text: str) -> bytes:
@@ -156,7 +168,7 @@ def _check_type(intent: IntentView, value: bytes, module: str) -> None:
         raise click.UsageError(f"{error.message}: {spec.name} could not have returned that") from error
 
 
-def _sure(session: Session, intent: IntentView, to: To, confirm: str | None, why: str | None) -> str:
+def _sure(session: Session, intent: IntentView, to: To, confirm: str | None, why: str | None, *, ended: str) -> str:
     """Make sure that a person means this intent; returns why.
 
     Raises:
@@ -172,14 +184,17 @@ def _sure(session: Session, intent: IntentView, to: To, confirm: str | None, why
         raise click.UsageError(f"nobody can be asked here: give --confirm {word(str(intent.id))}{missing}")
     why = session.why(why, what=f"say {said_so}")
     if confirm is None:
-        session.out.say(f"{intent.pending.summary or intent.pending.tool}\n{intent.id}, LSN {intent.last_lsn}")
+        session.out.say(f"{intent.says}\n{intent.id}, LSN {intent.last_lsn}")
+        session.out.say("\n".join(consequences(ended)))
         said = click.prompt(f"type {said_so} to record that, anything else to stop", err=True)
         if said.strip() != said_so:
             raise click.Abort
     return why
 
 
-def _resolved(session: Session, intent: IntentView, to: To, lsn: int, *, before: bool) -> None:
+def _resolved(
+    session: Session, intent: IntentView, to: To, lsn: int, *, before: bool, ended: str, module: str | None
+) -> None:
     what = to.replace("_", " ")
     changed = not before and not session.dry_run
     said = "was resolved so before" if before else "would be resolved" if session.dry_run else "resolved"
@@ -189,5 +204,8 @@ def _resolved(session: Session, intent: IntentView, to: To, lsn: int, *, before:
         return
     with session.reading() as log:
         row = row_shape(session, log, next(heads_from(log, intent.id.run)))
+    if ended:
+        session.out.say(consequences(ended)[0])
     if row["command"]:
-        session.out.say(f"run {row['id']} is {row['state']}, {row['reason']}\n      go on: {row['command']}")
+        what = row["command"].replace("FILE_OR_MODULE", word(module)) if module is not None else row["command"]
+        session.out.say(f"run {row['id']} is {row['state']}, {row['reason']}\n      go on: {what}")

@@ -31,7 +31,7 @@ from poimen.declare.shapes import Call
 from poimen.declare.specs import WorkflowSpec, spec_of
 from poimen.engine import reading
 from poimen.engine.client import Client, same_input
-from poimen.engine.runtime import driven
+from poimen.engine.runtime import driven, letting_go
 from poimen.engine.worker import Worker
 from poimen.kernel.errors import NotFound, PoimenError, StorageFailed
 from poimen.kernel.ids import run_id as checked_id
@@ -273,7 +273,9 @@ def run(
             raise click.UsageError(
                 "--each has everything in its lines: ARGS, --input, --tag and --detach do not go with it"
             )
-        return _each(session, spec, _lines(spec, _read(each, "--each"), run))
+        lines = _lines(spec, _read(each, "--each"), run)
+        with session.telling():
+            return _each(session, spec, lines)
     call = _call(session, spec, checked_id(run) if run is not None else None, args, given)
     identity = checked_id(run if run is not None else clock.uuid7())
     if session.dry_run:
@@ -285,7 +287,9 @@ def run(
         return _admit(session, call, identity, named, target)
     if run is None:
         session.out.say(f"run {identity}; --id {identity} goes on with it")
-    return _print(session, spec, identity, poimen.run(call, db=session.db, run_id=identity, tags=named))
+    with session.telling():
+        result = poimen.run(call, db=session.db, run_id=identity, tags=named)
+    return _print(session, spec, identity, result)
 
 
 def _tag(text: str) -> tuple[str, str]:
@@ -366,10 +370,8 @@ async def _drive(session: Session, spec: WorkflowSpec, lines: list[_Line]) -> li
                 session.out.line(f"{line.run}  {end['state']}  {one_line(said)}")
             return end
 
-        try:
+        async with letting_go(worker):
             return await asyncio.gather(*(one(line) for line in lines))
-        finally:
-            await worker.close(drain_s=0.0)
 
 
 async def _end_of(session: Session, client: Client, worker: Worker, line: _Line) -> dict[str, Any]:

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from poimen.cli.decisions import decision_row, decision_shape
+from poimen.cli.frame.bodies import args_text, body_of
 from poimen.cli.frame.declaring import changing, command, noun
 from poimen.cli.frame.output import Json, one_line, rfc3339, us_of
 from poimen.cli.frame.session import part_of
-from poimen.cli.intents import body_of, heads_from, intent_shape, records_by_intent
-from poimen.engine import desk, reading
+from poimen.cli.intents import heading, heads_from, intent_shape, records_by_intent
+from poimen.engine import desk, reading, standing
 from poimen.kernel.branch import BranchState, WaitReason, moves_by_itself
-from poimen.kernel.branch import command as moving
 from poimen.kernel.errors import Conflict
 from poimen.kernel.ids import run_id as checked_id
 from poimen.kernel.views import trunk
@@ -27,8 +27,9 @@ from poimen.log.api import TERMINAL_STATES
 
 if TYPE_CHECKING:
     from poimen.cli.frame.session import Log, Session
+    from poimen.engine.standing import Asking
     from poimen.kernel.intent import ErrorRecord
-    from poimen.kernel.views import AttemptView, StepView
+    from poimen.kernel.views import AttemptView, RunView, StepView
     from poimen.log.api import Head
 
 _A_PAGE: Final = 50
@@ -47,7 +48,7 @@ def row_shape(session: Session, log: Log, head: Head) -> Any:
     ended = head.state in TERMINAL_STATES
     view, _ = reading.read_run(log.store, head.run, upto=1 if ended else None)
     admitted = view.admitted
-    stands = None if ended else reading.standing(view, head, driven=is_driven(log, head))
+    stands = None if ended else standing.standing_of(view, head, driven=is_driven(log, head))
     return {
         "id": head.run,
         "workflow": admitted.workflow if admitted else "",
@@ -65,10 +66,10 @@ def row_shape(session: Session, log: Log, head: Head) -> Any:
 def run_shape(session: Session, log: Log, run: str) -> Any:
     """A run whole: steps with all attempts, intents, decisions, why it does not move."""
     content = session.content
-    view, _ = reading.read_run(log.store, run)
+    view, events = reading.read_run(log.store, run)
     head = log.store.head(run)
     line, admitted = trunk(view), view.admitted
-    stands = reading.standing(view, head, driven=is_driven(log, head))
+    stands = standing.standing_of(view, head, driven=is_driven(log, head))
     records = records_by_intent(log, run)
     every = sorted((i for b in view.branches.values() for i in b.intents()), key=lambda i: i.pending_lsn)
     return {
@@ -88,7 +89,8 @@ def run_shape(session: Session, log: Log, run: str) -> Any:
         "epoch": head.epoch if head else 0,
         "reason": stands.reason,
         "command": session.command(stands.command) if stands.command else None,
-        "waiting": [_waiting(session, run, w) for w in reading.holding(view)],
+        "asking": [asking_shape(a) for a in standing.asking(view, events)] if is_driven(log, head) else [],
+        "waiting": [_waiting(session, view, w) for w in standing.holding(view)],
         "cancel": {"by": line.cancel_by, "why": line.cancel_why, "lsn": line.cancel_lsn} if line.cancel_lsn else None,
         "result": body_of(line.body.value if line.body else None, log, content=content),
         "error": _error(line.body.error if line.body else None, content=content),
@@ -102,15 +104,32 @@ def run_shape(session: Session, log: Log, run: str) -> Any:
     }
 
 
-def _waiting(session: Session, run: str, waiting: Any) -> dict[str, Json]:
-    reason, matter = WaitReason(waiting.reason), reading.matter_of(waiting)
+def _waiting(session: Session, view: RunView, waiting: Any) -> dict[str, Json]:
+    reason, matter = WaitReason(waiting.reason), standing.matter_of(waiting)
     return {
         "reason": waiting.reason,
         "about": waiting.about,
         "detail": waiting.detail,
         "moves_by_itself": moves_by_itself(reason, matter) or None,
-        "command": session.command(moving(reason, run=run, about=waiting.about, matter=matter)) or None,
+        "command": session.command(standing.command_of(view, waiting)) or None,
     }
+
+
+def asking_shape(asking: Asking) -> dict[str, Any]:
+    """A probe that is asked again as JSON, times in RFC 3339."""
+    return {
+        "id": str(asking.intent.id),
+        "tool": asking.intent.pending.tool,
+        "answer": asking.answer,
+        "again_at": rfc3339(asking.at_us),
+        "counts_from": rfc3339(asking.counts_us) if asking.counts_us else None,
+    }
+
+
+def asked(session: Session, one: dict[str, Any]) -> str:
+    """The same for people: what it said last, when it is asked again, from when an absence counts."""
+    counts = f" (absence counts from {session.out.when(us_of(one['counts_from']))})" if one["counts_from"] else ""
+    return f"{one['tool']}: asked, {one['answer']}; asked again at {session.out.when(us_of(one['again_at']))}{counts}"
 
 
 def _error(error: ErrorRecord | None, *, content: bool) -> Any:
@@ -219,7 +238,9 @@ def _print_run(session: Session, run: dict[str, Any]) -> None:
         ("cancelled", f"by {run['cancel']['by']}: {run['cancel']['why']}" if run["cancel"] else ""),
         ("error", f"{run['error']['type']}: {run['error']['message']}" if run["error"] else ""),
         ("unresolved", str(run["unresolved"] or "")),
+        ("again", _again(session, run)),
         ("driven", f"by {run['worker']}" if run["driven"] else ""),
+        *(("probe", asked(session, one)) for one in run["asking"]),
         ("waits", run["reason"] or ""),
         ("go on", run["command"] or ""),
     ]
@@ -228,18 +249,30 @@ def _print_run(session: Session, run: dict[str, Any]) -> None:
             out.line(f"{name:<12}{value}")
     if session.content:
         for name in ("input", "result"):
-            out.line(f"{name:<12}{run[name]}")
+            out.line(f"{name:<12}{args_text(run[name])}")
     tries = [_try(session, step, attempt) for step in run["steps"] for attempt in step["attempts"]]
     if tries:
         out.line()
-        out.table(("step", "kind", "attempt", "state", "began", "LSN", "error"), tries)
+        with_args = ("args",) if session.content else ()
+        out.table(("step", "kind", "attempt", "state", "began", "LSN", "error", *with_args), tries)
     if run["intents"]:
         out.line()
-        effects = [(i["id"], i["effect_class"], i["state"], str(i["sends"]), i["summary"]) for i in run["intents"]]
+        effects = [
+            (i["id"], i["effect_class"], i["state"], str(i["sends"]), heading(session, i)) for i in run["intents"]
+        ]
         out.table(("intent", "class", "state", "sends", "summary"), effects)
     if run["decisions"]:
         out.line()
         out.table(("decision", "", "LSN", "decided"), (decision_row(session, d) for d in run["decisions"]))
+
+
+def _again(session: Session, run: dict[str, Any]) -> str:
+    """How a run that has failed is done again: under a new id, which knows nothing of what this one has done."""
+    if run["state"] != "FAILED":
+        return ""
+    made = sum(one["state"] == "committed" or one["open"] for one in run["intents"])
+    anew = f"; it makes its effects anew, the {made} below included" if made else ""
+    return session.command(f"poimen run FILE_OR_MODULE:{run['workflow']} ARGS --id NEW_ID") + anew
 
 
 def _try(session: Session, step: dict[str, Any], attempt: dict[str, Any]) -> tuple[str, ...]:
@@ -247,7 +280,8 @@ def _try(session: Session, step: dict[str, Any], attempt: dict[str, Any]) -> tup
     error = attempt["error"]
     said = f"{error['type']}: {error['message']}" if error else attempt["cause"] or ""
     span = "-".join(str(lsn) for lsn in (attempt["started_lsn"], attempt["ended_lsn"]) if lsn)
-    return (step["key"], step["kind"], str(attempt["no"]), attempt["state"], began, span, one_line(said))
+    args = (args_text(step["args"]),) if session.content else ()
+    return (step["key"], step["kind"], str(attempt["no"]), attempt["state"], began, span, one_line(said), *args)
 
 
 @command(runs, "cancel")

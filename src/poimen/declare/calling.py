@@ -161,16 +161,21 @@ def _unguarded(spec: ToolSpec) -> NoReturn:
 def decide(id: str, value: T, /) -> T:
     """Record a decision; it is durable when this returns, before any await can be cancelled.
 
+    A replay records nothing: the value that it brings is compared with the recorded one, and another value, or an
+    equal-looking one of another class, stops the run.
+
     Arguments:
-        id: names one choice in the history of the branch.
-        value: what was chosen; any value that can be stored.
+        id: names one choice in the history of the branch: 1 to 500 printable characters.
+        value: what was chosen: JSON types, tuples, sets, bytes, datetimes, Decimal, UUID, paths; enums,
+            dataclasses, named tuples, attrs classes, msgspec structs, pydantic models, classes with a registered
+            codec; and lists, tuples, sets and dicts of those. It is stored by its own class.
 
     Returns:
-        The recorded value.
+        The recorded value: equal to the one given, of the same class, live and replayed.
 
     Raises:
         DecisionConflict: another value is recorded under this id.
-        NotStorable: the value cannot be stored.
+        NotStorable: the value cannot be stored, or would not come back equal; nothing was recorded.
         UnguardedEffect: called outside a run.
 
     Source: design protocol.md, section 3, "Decisions".

@@ -85,21 +85,28 @@ def tool(
 
     Arguments:
         effect: what may be done with a call that a crash has interrupted: one of `poimen.effects`.
-        name: under which it is recorded; its own name by default.
+        name: under which it is recorded; the function's own name when left out.
         version: free text, recorded; another version has another probe.
-        summary: for people, `"charge {cents} for {order}"`, or a function of the parameters.
-        stake: for people: what is at stake.
-        timeout: of one attempt, in seconds or as a timedelta.
-        grace: what a cancelled or timed-out call may take to finish.
-        attempts: how many, the first one included.
-        backoff: before the second attempt; doubled for each further one.
-        rejected: exceptions that mean that the far side said no: types, or a predicate.
-        not_sent: exceptions that mean that nothing left.
+        summary: for people, `"charge {cents} for {order}"`, or a function of the parameters; the call itself when
+            left out.
+        stake: for people: what is at stake; a text or function as `summary`.
+        timeout: how long one send may take, in seconds or as a timedelta; then a coroutine is cancelled, and a plain
+            function, which cannot be, is waited for. An absence that a probe finds counts only from timeout + grace
+            + lag after the send.
+        grace: how long a cancelled or timed-out call has to finish, in seconds or as a timedelta; after that it is an
+            unknown.
+        attempts: how many, the first one included. A further one is made only where nothing was sent (`NotSent`),
+            or a READ or PURE has failed: an unknown is never tried again here, its class says what is done.
+        backoff: before the second attempt, in seconds or as a timedelta; doubled for each further one up to 60 s,
+            each wait 20 % more or less by chance.
+        rejected: exceptions that mean that the far side said no: a type, several, or a predicate.
+        not_sent: exceptions that mean that nothing left: likewise.
         exchanges: 1 if one call makes one exchange (no redirects, no client's retries): poimen then knows
-            what the exceptions of common clients mean.
-        max_sends: how often one effect may be sent in all.
-        undo: a tool with the same parameters that takes the effect back.
-        on_indeterminate: what the workflow is told of an unknown: `wait` or `raise`; None: as its run.
+            what the exceptions of common clients mean. None: it may be more.
+        max_sends: how often one effect may be sent in all, the first send included.
+        undo: a tool with the same parameters that takes the effect back; kept for a later version.
+        on_indeterminate: what the workflow is told of an unknown: `wait`, nothing until it is resolved; `raise`,
+            `IndeterminateOutcome`; None: as its run.
 
     Raises:
         BadDeclaration: the function or a setting cannot be used.
@@ -145,13 +152,15 @@ def model(
 
     Arguments:
         fn: the function, where the decorator stands without settings.
-        effect: READ, or what the model's host does beside answering.
-        name: under which it is recorded; its own name by default.
+        effect: READ, or the class of what the model's host does beside answering.
+        name: under which it is recorded; the function's own name when left out.
         version: free text, recorded.
-        timeout: of one attempt, in seconds or as a timedelta.
+        timeout: how long one attempt may take, in seconds or as a timedelta; then it has 5 s to finish.
         attempts: how many, the first one included.
-        backoff: before the second attempt; doubled for each further one.
-        retry_on: exceptions after which another attempt is made; None: all that a read may raise.
+        backoff: before the second attempt, in seconds or as a timedelta; doubled for each further one up to 60 s,
+            each wait 20 % more or less by chance.
+        retry_on: exceptions after which another attempt is made: a type, several, or a predicate. None: `NotSent`,
+            and every `Exception` that is not poimen's own.
 
     Raises:
         BadDeclaration: the function or a setting cannot be used.
@@ -192,16 +201,21 @@ def step(
 ) -> Any:
     """Declare a named unit of work: it is retried as a whole, and the tools it calls are its effects.
 
+    A further attempt is handed what the last one has done, up to its last effect that landed: a broken answer of a
+    model is asked anew, a sent mail is not. A step that is called inside a step is part of the outer one.
+
     Arguments:
         fn: the function, where the decorator stands without settings.
-        name: under which it is recorded; its own name by default.
+        name: under which it is recorded; the function's own name when left out.
         version: free text, recorded.
         attempts: how many, the first one included.
-        backoff: before the second attempt; doubled for each further one.
-        timeout: of one attempt, in seconds or as a timedelta.
-        queue_timeout: how long an attempt may wait to be admitted; None: for ever.
-        retry_on: exceptions after which another attempt is made; None: the runtime's rule.
-        on_indeterminate: what the workflow is told of an unknown: `wait` or `raise`; None: as its run.
+        backoff: before the second attempt, in seconds or as a timedelta; doubled for each further one up to 60 s,
+            each wait 20 % more or less by chance.
+        timeout: of one attempt, in seconds or as a timedelta. Until then `asyncio.timeout` inside the step.
+        queue_timeout: how long an attempt may wait to be admitted, in seconds or as a timedelta; None: for ever.
+        retry_on: exceptions after which another attempt is made: a type, several, or a predicate. None: `NotSent`,
+            and every `Exception` that is not poimen's own (`Rejected` and `StepError` are).
+        on_indeterminate: what the workflow is told of an unknown: `wait` or `raise`, as for a tool; None: as its run.
 
     Raises:
         BadDeclaration: the function or a setting cannot be used.
@@ -242,13 +256,14 @@ def workflow(
 
     Arguments:
         fn: the function, where the decorator stands without settings.
-        name: under which it is recorded; its own name by default.
+        name: under which it is recorded; the function's own name when left out.
         version: free text, recorded.
-        states: its domain states, if it has any.
+        states: its domain states, if it has any; checked when it is declared.
         verifiers: what judges its runs.
         timeout: of the whole run, in seconds or as a timedelta; None: none.
         budget: of the whole run; None: none.
-        on_indeterminate: what the workflow is told of an unknown: `wait` or `raise`.
+        on_indeterminate: what it is told of an unknown, where a tool says nothing else: `wait`, nothing until it is
+            resolved; `raise`, `IndeterminateOutcome`.
 
     Raises:
         BadDeclaration: the function or a setting cannot be used.

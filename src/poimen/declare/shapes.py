@@ -32,7 +32,7 @@ E_co = TypeVar("E_co", bound=effects.AnyEffect, covariant=True)
 
 
 class AsyncTool(Protocol[P, T_co]):
-    """A declared coroutine function: a tool, model or step."""
+    """A declared coroutine function: a tool, model or step. Called, its key is taken now, its result is awaited."""
 
     __name__: str
     __qualname__: str
@@ -42,11 +42,11 @@ class AsyncTool(Protocol[P, T_co]):
         ...
 
     def aio(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T_co]:
-        """The awaitable face."""
+        """The awaitable face: the same as calling it."""
         ...
 
     def sync(self, *args: P.args, **kwargs: P.kwargs) -> T_co:
-        """The blocking face, for synchronous workflows and threads."""
+        """The blocking face, for plain workflows and steps."""
         ...
 
     def options(
@@ -58,12 +58,25 @@ class AsyncTool(Protocol[P, T_co]):
         on_indeterminate: OnUnknown | None = ...,
         decision: str | None = ...,
     ) -> AsyncTool[P, T_co]:
-        """The same with settings for one call."""
+        """The same with settings for one call; what is left out stays as declared.
+
+        Arguments:
+            key: names the step, where its place in the order of calls should not; unique in a run, without `#`. The
+                request id derives from it. Not inside a step, whose effects are numbered.
+            timeout: of one send (of a step: in a later version), in seconds or as a timedelta.
+            attempts: how many, the first one included.
+            on_indeterminate: what the workflow is told of an unknown: `wait` or `raise`.
+            decision: the id of the decision that this call carries out: the outcome settles it.
+
+        Raises:
+            DuplicateKey: the key cannot be a step key.
+            BadDeclaration: another setting cannot be used.
+        """
         ...
 
 
 class SyncTool(Protocol[P, T_co]):
-    """A declared plain function: a tool, model or step."""
+    """A declared plain function: a tool, model or step. Called, it blocks; where an event loop runs: `WouldBlock`."""
 
     __name__: str
     __qualname__: str
@@ -73,11 +86,11 @@ class SyncTool(Protocol[P, T_co]):
         ...
 
     def aio(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T_co]:
-        """The awaitable face."""
+        """The awaitable face, for coroutines: `await look.aio(...)`."""
         ...
 
     def sync(self, *args: P.args, **kwargs: P.kwargs) -> T_co:
-        """The blocking face."""
+        """The blocking face: the same as calling it."""
         ...
 
     def options(
@@ -89,7 +102,7 @@ class SyncTool(Protocol[P, T_co]):
         on_indeterminate: OnUnknown | None = ...,
         decision: str | None = ...,
     ) -> SyncTool[P, T_co]:
-        """The same with settings for one call."""
+        """The same with settings for one call, as `AsyncTool.options`."""
         ...
 
 
@@ -129,7 +142,7 @@ class Call(Generic[T_co]):
 
 
 class Workflow(Protocol[P, T_co]):
-    """A declared workflow; calling it runs nothing."""
+    """A declared workflow; calling it runs nothing and gives a `Call`, checked for what can be stored."""
 
     __name__: str
     __qualname__: str

@@ -16,7 +16,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
-from functools import lru_cache
 from math import isfinite
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeAlias
 
@@ -55,7 +54,6 @@ STEP_TIMEOUT_S: Final = 60.0
 
 _LONGEST_SUMMARY: Final = 500
 _LONGEST_VALUE: Final = 80
-_BRIEF: Final = frozenset({str, int, bool, float, type(None)})
 _shortened: Final = reprlib.Repr()
 _shortened.maxstring = _shortened.maxother = _LONGEST_VALUE
 
@@ -256,70 +254,49 @@ def matches(errors: Errors, error: BaseException) -> bool:
     Arguments:
         errors: an exception class, a tuple of them, or a function of the exception.
         error: what the body raised.
+
+    Raises:
+        TypeError: the function is a coroutine function, whose answer would be true whatever it is.
+        Exception: whatever the function raises.
     """
     if isinstance(errors, (type, tuple)):
         return isinstance(error, errors)
-    return bool(errors(error))
+    found: object = errors(error)
+    if inspect.isawaitable(found):
+        if inspect.iscoroutine(found):
+            found.close()
+        raise TypeError("a predicate over errors must be a plain function, not a coroutine function")
+    return bool(found)
 
 
 def described(text: Summary, spec: ToolSpec, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
-    """The text for people about one call: `charge 4200 for tea`.
+    """The text for people about one call, as its author wants it: `charge 4200 for tea`; "" where there is none.
 
-    A text that its author has got wrong must not stand in the way of the effect: what cannot be put
-    together is replaced by the call itself, `charge(order='tea', cents=4200)`.
+    None is made up from the arguments, which may hold secrets: what an author shows of them is shown, nothing else is.
+    A text that its author has got wrong must not stand in the way of the effect: it is left out.
 
     Arguments:
         text: the spec's `summary` or `stake`.
         spec: what is called.
         args: by position, as the body gets them.
         kwargs: by keyword, likewise.
+
+    Source: design api.md, "Command line" (agent text is shown only with `--content`).
     """
     if not text:
-        try:
-            return _flat(_written(spec, args, kwargs))
-        except Exception:  # noqa: BLE001 (the repr of a value, which may raise anything)
-            return f"{spec.name}(...)"
+        return ""
     given = spec.parameters.signature.bind(*args, **kwargs)
     given.apply_defaults()
-    found = ""
     try:
         found = str(text(*args, **kwargs)) if callable(text) else string.Formatter().vformat(text, (), given.arguments)
     except Exception:  # noqa: BLE001 (an author's text; see above)
-        found = ""
-    return _flat(found or called(spec.name, given))[:_LONGEST_SUMMARY]
+        return ""
+    return _flat(found)[:_LONGEST_SUMMARY]
 
 
 def _flat(text: str) -> str:
     """One line that can be stored: a text of an agent forges no second line of evidence."""
     return " ".join(text.split()).encode("utf-8", "replace").decode()
-
-
-def _written(spec: ToolSpec, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
-    """As `called`, without the price of binding, which every effect would pay."""
-    names = _names(spec)
-    if len(names) != len(args) + len(kwargs):
-        given = spec.parameters.signature.bind(*args, **kwargs)
-        given.apply_defaults()
-        return called(spec.name, given)[:_LONGEST_SUMMARY]
-    parts = [f"{name}={_short(value)}" for name, value in zip(names, args, strict=False)]
-    parts += [f"{name}={_short(value)}" for name, value in kwargs.items()]
-    return f"{spec.name}({', '.join(parts)})"[:_LONGEST_SUMMARY]
-
-
-@lru_cache(maxsize=1024)
-def _names(spec: ToolSpec) -> tuple[str, ...]:
-    """The names of its parameters; none where it takes any number of arguments."""
-    parameters = spec.parameters.signature.parameters
-    free = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return () if any(p.kind in free for p in parameters.values()) else tuple(parameters)
-
-
-def _short(value: object) -> str:
-    if type(value) is str and len(value) > _LONGEST_VALUE:
-        value = value[: _LONGEST_VALUE // 2] + "..." + value[-_LONGEST_VALUE // 2 :]
-    elif type(value) not in _BRIEF:
-        return _shortened.repr(value)
-    return repr(value)
 
 
 def called(name: str, given: inspect.BoundArguments) -> str:

@@ -85,6 +85,10 @@ class States:
     def move(self, frm: str | Enum, to: str | Enum) -> str:
         """The state after a move.
 
+        Arguments:
+            frm: where it is: a state, or a member of an enum that stands for one.
+            to: where it goes, likewise.
+
         Raises:
             IllegalTransition: the move is not declared.
         """

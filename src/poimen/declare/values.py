@@ -10,7 +10,8 @@ set; a subclass of a builtin (a `StrEnum` member, a `defaultdict`) comes back as
 builtin; an int where `float` is annotated comes back as float. Constraints inside `Annotated` are
 for whoever reads them: here the type alone is checked. Where nothing is annotated (`Any`,
 `object`), JSON types are stored as they are, tuples, sets, bytes, times, Decimal, UUID, paths and
-registered classes with a tag; other classes are refused with the advice to annotate them.
+registered classes with a tag; other classes are refused with the advice to annotate them. `dump_own`
+stores by the classes of the value itself, for a reader who has an equal one at hand.
 
 This module must never know about the log or a run. It keeps the invariant that no stored byte
 chooses which class is made: annotations and registered names alone do.
@@ -29,15 +30,29 @@ from poimen.declare.storing.annotations import codec_for
 from poimen.declare.storing.canonical import Json, NotJson, digest, from_bytes, to_bytes
 from poimen.declare.storing.codec import REGISTRY, Refusal, foreign
 from poimen.declare.storing.hints import label
+from poimen.declare.storing.own import OwnClasses
 from poimen.declare.storing.parameters import Parameters
 from poimen.kernel.errors import NotStorable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["Json", "Parameters", "digest", "dump", "error_fields", "load", "may_be", "register_codec", "storable"]
+__all__ = [
+    "Json",
+    "Parameters",
+    "digest",
+    "dump",
+    "dump_own",
+    "error_fields",
+    "load",
+    "may_be",
+    "register_codec",
+    "storable",
+]
 
 T = TypeVar("T")
+
+_ANY: Final = codec_for(Any)
 
 _BUILTIN: Final[dict[str, type]] = {
     kind.__name__: kind for kind in (bool, int, float, str, bytes, list, tuple, set, frozenset, dict)
@@ -59,6 +74,36 @@ def dump(value: object, annotation: Any = Any, *, path: str = "value") -> bytes:
     """
     try:
         return to_bytes(codec_for(annotation).enc(value, 0))
+    except Refusal as refusal:
+        raise refusal.error(path) from refusal.__cause__
+    except Exception as cause:  # the value's own code (properties, `__eq__`) runs inside and may raise anything
+        raise foreign(path, cause) from cause
+
+
+def dump_own(value: T, *, path: str = "value") -> tuple[bytes, T]:
+    """Write a value by its own class, and read it back.
+
+    Arguments:
+        value: what to store: what `Any` takes, and objects whose class could be annotated, also inside lists,
+            tuples, sets and dicts.
+        path: how messages name the value.
+
+    Returns:
+        Canonical JSON, and an equal value of the same class, decoded from it.
+
+    Raises:
+        NotStorable: when it cannot be stored, or would not come back equal; the message starts with the path.
+
+    Source: design api.md, "Values"; protocol.md, section 3, "Decisions".
+    """
+    try:
+        try:
+            body = to_bytes(_ANY.enc(value, 0))
+            return body, _ANY.dec(from_bytes(body))
+        except Refusal:  # a class that only the value itself tells; the bytes of all others are the same
+            own = OwnClasses()
+            body = to_bytes(own.enc(value))
+            return body, own.dec(from_bytes(body))
     except Refusal as refusal:
         raise refusal.error(path) from refusal.__cause__
     except Exception as cause:  # the value's own code (properties, `__eq__`) runs inside and may raise anything

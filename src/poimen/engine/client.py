@@ -16,12 +16,13 @@ from poimen import clock, effects
 from poimen.blobs.tables import TieredBlobs
 from poimen.declare import values
 from poimen.declare.specs import WorkflowSpec, spec_of
-from poimen.engine import desk, reading
-from poimen.engine.handle import WATCH_S, Run, actor
+from poimen.engine import desk, reading, standing
+from poimen.engine.handle import Run, actor, must_be_call
+from poimen.engine.waiters import WATCH_S
 from poimen.gate import points
 from poimen.kernel.errors import NotFound, RunExists
 from poimen.kernel.events import RunAdmitted
-from poimen.kernel.ids import TRUNK
+from poimen.kernel.ids import TRUNK, IntentId
 from poimen.kernel.ids import run_id as checked_id
 from poimen.later import not_built
 from poimen.log import codec
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from poimen.declare.specs import Budget, Seconds
     from poimen.engine.surface.results import InboxItem, RunState
     from poimen.episodes import Verdict
-    from poimen.kernel.intent import Payload
     from poimen.kernel.views import RunView
     from poimen.log.api import Store
 
@@ -49,8 +49,10 @@ T = TypeVar("T")
 class Client:
     """Starts, reads, answers, decides. Drives nothing, recovers nothing, needs no modules.
 
+    Use it as `async with poimen.Client() as client:`.
+
     Arguments:
-        url: the database, see `docs/reference/configuration.md`; None: found by the usual rules.
+        url: the database: a path or a URL; None: found by the usual rules (see the page on configuration).
         read_only: nothing is created or changed.
     """
 
@@ -129,8 +131,8 @@ class Client:
 
             raise ReadOnly("this client was opened with read_only=True", hint="open it without read_only")
 
-    def nudge(self) -> None:
-        """Let whoever drives runs in this process look for new records."""
+    def nudge(self, run: str) -> None:
+        """Let whoever drives runs in this process look at one that was acted on."""
 
     async def rest(self, run: str) -> RunView | None:
         """Wait a little before one looks at a run again.
@@ -164,18 +166,20 @@ class Client:
         Arguments:
             call: a workflow called with its arguments.
             run_id: 1 to 200 letters, digits and `. _ : @ + = -`; a new UUID version 7 when left out.
-            timeout: of the whole run, in a later version.
-            deadline: of the whole run, in a later version.
-            queue: to wait in, in a later version.
-            priority: in its queue, in a later version.
-            budget: of the run, in a later version.
-            tags: kept with the run, to find it by.
+            timeout: of the whole run, in seconds or as a timedelta; in a later version.
+            deadline: of the whole run, an aware datetime; in a later version.
+            queue: to wait in; in a later version.
+            priority: in its queue; in a later version.
+            budget: of the run; in a later version.
+            tags: names and values kept with the run, to find it by.
 
         Raises:
             RunExists: a run of this id exists with other input.
             BadRunId: the id cannot be used.
+            NotACall: a workflow was given that was not called, or something else.
             NotBuiltYet: for `timeout`, `deadline`, `queue`, `priority` and `budget` in this version.
         """
+        must_be_call(call, by="client.start")
         self.writable()
         for name, given in (("queue", queue), ("priority", priority or None), ("budget", budget)):
             if given is not None:
@@ -185,7 +189,7 @@ class Client:
         identity = checked_id(run_id) if run_id is not None else checked_id(clock.uuid7())
         is_new = self._admit(call, identity, dict(tags or {}))
         points.reach("admitted", call.workflow)
-        self.nudge()
+        self.nudge(identity)
         return Run(self, identity, is_new=is_new, annotation=call.spec.parameters.result)
 
     def _admit(self, call: Call[Any], run: str, tags: dict[str, str]) -> bool:
@@ -197,7 +201,7 @@ class Client:
             workflow=call.workflow,
             version=call.spec.version,
             code=call.spec.code_digest,
-            args=self._kept(body),
+            args=self.bodies.payload(body),
             args_digest=values.digest(body),
             nonce=clock.random_hex(16),
             by=actor(),
@@ -231,7 +235,7 @@ class Client:
         return Run(self, reading.find_run(self.store, run_id), is_new=False, annotation=annotation)
 
     async def runs(self, *, state: RunState | None = None, tag: str | None = None) -> AsyncIterator[Run[Any]]:
-        """All runs, by id.
+        """All runs, as handles, by id.
 
         Arguments:
             state: only those in this state.
@@ -255,17 +259,21 @@ class Client:
     # ---- what people do ----------------------------------------------------------------------------------------
 
     async def inbox(self) -> AsyncIterator[InboxItem]:
-        """Everything that waits for a person."""
+        """Everything that waits for a person, as `InboxItem`s, by run."""
         after = ""
         while heads := self.store.heads(after=after):
             for head in heads:
                 after = head.run
                 view, _ = reading.read_run(self.store, head.run)
-                for item in reading.inbox_of(view):
+                for item in standing.inbox_of(view):
                     yield item
 
     async def claim(self, item_id: str, *, by: str) -> None:
-        """Say that you are looking at an unknown effect.
+        """Say that you are looking at an unknown effect; others see who.
+
+        Arguments:
+            item_id: of the item, or a unique prefix.
+            by: who is looking.
 
         Raises:
             NotFound, Conflict: there is none of this id, or it is closed.
@@ -287,34 +295,42 @@ class Client:
         """Close an unknown effect.
 
         Arguments:
-            intent_id: exactly one intent.
+            intent_id: exactly one intent, as an `InboxItem` names it.
             to: what you have found out.
             by: who says so.
             why: for the record.
             evidence: what was seen.
-            result: for `landed`: what the call would have returned.
-            expect_lsn: of the last record about it that you saw; the second of two people loses.
+            result: for `landed`: what the call would have returned, as JSON types or as they are stored; needed
+                unless the tool returns nothing. A `Runtime` that has loaded the tool takes a value of the tool's own
+                type as well, and refuses what the tool could not have returned.
+            expect_lsn: of the last record about it that you saw, as an `InboxItem` names it; the second of two
+                people loses.
 
         Raises:
             NotFound: no such intent.
             Conflict: it is closed already, or has changed since.
-            NotStorable: the result is none that the tool could have returned.
+            NotStorable: the result cannot be stored, or is none of the tool's.
         """
         self.writable()
-        value = None if result is ... else self._kept(values.dump(result, path="result"))
+        value = None if result is ... else self.bodies.payload(self._packed(intent_id, result))
         desk.resolve(
             self.store, self.door, intent_id, to, by=by, why=why, evidence=evidence, value=value, expect_lsn=expect_lsn
         )
-        self.nudge()
+        self.nudge(IntentId.parse(intent_id).run)
 
-    def _kept(self, body: bytes) -> Payload:
-        return body if len(body) <= _INLINE else self.bodies.put(body)
+    def _packed(self, intent_id: str, result: object) -> bytes:  # a runtime knows the tool's own type
+        """What a call would have returned, as stored."""
+        return values.dump(result, path="result")
 
     async def probe(self, intent_id: str, *, by: str) -> effects.Landed[Any] | effects.Absent | effects.Unknown:
-        """Ask the far side whether an effect has landed; what it says is a record, and decides nothing.
+        """Ask the far side whether an effect has landed: only a `Runtime` has the code for it.
+
+        Arguments:
+            intent_id: exactly one intent.
+            by: who asks.
 
         Raises:
-            NotFound: no such intent, or the tool's code is not loaded here (a Runtime with its module has it).
+            NotFound: always here: no such intent, or the tool's code is not loaded (see `Runtime.probe`).
         """
         _, intent = reading.find_intent(self.store, intent_id)
         raise NotFound(
@@ -351,7 +367,8 @@ class Client:
         not_built("Client.verify")
 
 
-_INLINE = 16 * 1024
+_SHOWN = 8
+"""Hex digits of a digest in a message: what was passed is agent text, and is not shown there."""
 
 
 def same_input(store: Store, call: Call[Any], run: str) -> None:
@@ -364,11 +381,12 @@ def same_input(store: Store, call: Call[Any], run: str) -> None:
     admitted = view.admitted
     if admitted is None or admitted.workflow != call.workflow or admitted.args_digest != values.digest(call.packed):
         known = admitted.workflow if admitted is not None else "?"
-        args = admitted.args if admitted is not None and isinstance(admitted.args, bytes) else b"..."
+        digest = admitted.args_digest if admitted is not None else "?"
         raise RunExists(
-            f"run {run} exists with other input: {known} with {args[:200].decode(errors='replace')}",
+            f"run {run} exists with other input: {known} with input {digest[:_SHOWN]}",
             where=run,
-            why=f"asked for: {call.workflow} with {call.packed[:200].decode(errors='replace')}",
-            hint="the same id is the same run; choose another id for other input",
+            why=f"asked for: {call.workflow} with input {values.digest(call.packed)[:_SHOWN]}",
+            hint="the same id is the same run; choose another id for other input; the recorded one: "
+            f"poimen runs show {run} --content",
             run_id=run,
         )

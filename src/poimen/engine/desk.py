@@ -9,13 +9,14 @@ Source: design protocol.md, sections 3 ("Decisions") and 5 ("After Indeterminate
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from poimen import clock
 from poimen.declare import values
 from poimen.declare.calling import Current
 from poimen.engine.driving.scopes import BodyScope
-from poimen.engine.reading import find_intent, read_run
+from poimen.engine.reading import find_intent, has_ended, read_run
 from poimen.gate.guard import ask_once
 from poimen.kernel.errors import Conflict, NotFound, NotStorable, PoimenError
 from poimen.kernel.events import CancelRequested, DecisionSettled, ResumeRequested, subject
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from poimen.log.api import Committed, Head, Store
     from poimen.log.writer import Door
 
+_told = logging.getLogger("poimen.told")
 To = Literal["landed", "not_landed", "abandoned"]
 
 WITHOUT_VALUE = frozenset({"", "None", "Any", "typing.Any", "object"})
@@ -301,6 +303,14 @@ def driven(head: Head, db: Path | None = None) -> bool:
     return db is None or Workers(Sides.of(db).workers).alive(head.worker)
 
 
+def tell_waiting(head: Head) -> bool:
+    """Tell whoever watches that another process drives the run; whether somebody does."""
+    if head.worker:
+        where = "this machine" if head.boot_id == clock.boot_id() else "another machine"
+        _told.info("run %s is driven by worker %s on %s, waiting", head.run, head.worker, where)
+    return bool(head.worker)
+
+
 def _must_fit(store: Store, view: RunView, intent: IntentView, to: To, *, given: bool) -> None:
     """Refuse what nobody can know yet, and what the run could not go on with."""
     head = store.head(view.run)
@@ -310,12 +320,12 @@ def _must_fit(store: Store, view: RunView, intent: IntentView, to: To, *, given:
         raise Refused(
             f"{intent.id} is running: a live worker holds the run",
             why="while the call runs, nobody can say that it did not land",
-            hint=f"wait for it, or poimen runs cancel {view.run} --why ...",
+            hint="wait for it" + ("" if has_ended(view) else f", or poimen runs cancel {view.run} --why ..."),
         )
     if to == "landed" and not given and intent.pending.returns not in WITHOUT_VALUE:
         raise Refused(
             f"{intent.id} returns {intent.pending.returns}, and no value was given",
-            why="the run goes on with the value that the call would have returned",
+            why="the value that the call would have returned is kept, and a run that goes on goes on with it",
             hint="give it: --value JSON, or --value @file (in Python: result=...)",
         )
 

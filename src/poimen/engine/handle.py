@@ -1,4 +1,4 @@
-"""The handle to one run: wait for it, look at it, ask it to stop; and who waits in this process.
+"""The handle to one run: wait for it, look at it, ask it to stop.
 
 This module must never claim or drive a run; it keeps the invariant that waiting for a run, and giving up waiting,
 changes nothing in it.
@@ -10,13 +10,19 @@ from __future__ import annotations
 
 import asyncio
 import getpass
+import inspect
 import os
 import socket
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from poimen._typing import override
-from poimen.declare.specs import seconds
-from poimen.engine import desk, reading
+from poimen.declare.shapes import Call
+from poimen.declare.specs import WorkflowSpec, seconds, spec_of
+from poimen.declare.storing.hints import label
+from poimen.engine import desk, reading, standing
+from poimen.engine.waiters import WATCH_S
+from poimen.gate.places import here
+from poimen.kernel.errors import PoimenError
 from poimen.kernel.ids import TRUNK
 from poimen.later import not_built
 from poimen.log.api import TERMINAL_STATES
@@ -34,13 +40,42 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
-WATCH_S: Final = 0.05
-"""How often other processes' commits are looked for, in seconds."""
-
 
 def actor() -> str:
     """Who acts: `POIMEN_BY`, else user@host."""
     return os.environ.get("POIMEN_BY", "").strip() or f"{getpass.getuser()}@{socket.gethostname()}"
+
+
+class NotACall(PoimenError):
+    """Something else than the call of a workflow was given to be started. Nothing has happened.
+
+    A workflow is called first, which runs nothing: `poimen.run(shop("tea"))`, not `poimen.run(shop)`.
+    """
+
+    code = "PO115"
+
+
+def must_be_call(given: object, *, by: str) -> None:
+    """Refuse to start what is not the call of a workflow.
+
+    Arguments:
+        given: what is to be started.
+        by: what was called with it, such as `poimen.run`.
+
+    Raises:
+        NotACall: it is something else; the message says how to call it.
+    """
+    if isinstance(given, Call):
+        return
+    spec = spec_of(given)
+    if isinstance(spec, WorkflowSpec):
+        what, hint = f"{spec.name}, a workflow that was not called", f"call it: {by}({spec.name}(...))"
+    else:
+        name = f"{spec.kind} {spec.name}" if spec is not None else label(type(given))
+        what, hint = f"{name}, not the call of a workflow", f"call a workflow: {by}(workflow(...))"
+    if inspect.iscoroutine(given):
+        given.close()  # it will not be awaited, and need not be complained about a second time
+    raise NotACall(f"{by} was given {what}", where=here(), why="nothing was started", hint=hint)
 
 
 class Run(Generic[T_co]):
@@ -61,8 +96,8 @@ class Run(Generic[T_co]):
         """Wait for the run to end.
 
         Arguments:
-            timeout: how long to wait; the run itself goes on.
-            waiting: `raise`: do not wait for somebody else to move the run.
+            timeout: how long to wait, in seconds or as a timedelta; the run itself goes on. None: for ever.
+            waiting: `block`: also while only somebody else can move the run; `raise`: say so instead.
 
         Raises:
             RunFailed, RunRejected, RunCancelled, RunTimedOut: it has ended without a result.
@@ -90,7 +125,7 @@ class Run(Generic[T_co]):
         view, _ = reading.read_run(store, self.id)
         if head.state in TERMINAL_STATES:
             return view
-        if (parked := reading.waits_for(view)) is not None:
+        if (parked := standing.waits_for(view)) is not None:
             raise parked
         return None
 
@@ -99,7 +134,7 @@ class Run(Generic[T_co]):
         view, _ = reading.read_run(self._client.store, self.id)
         head = self._client.store.head(self.id)
         db = getattr(self._client.store, "path", None)
-        return reading.standing(view, head, driven=head is not None and desk.driven(head, db))
+        return standing.standing_of(view, head, driven=head is not None and desk.driven(head, db))
 
     async def cancel(self, why: str, *, by: str | None = None) -> None:
         """Ask for the run to be stopped. The request is a record when this returns.
@@ -110,10 +145,10 @@ class Run(Generic[T_co]):
         """
         self._client.writable()
         desk.cancel(self._client.store, self._client.door, self.id, by=by or actor(), why=why)
-        self._client.nudge()
+        self._client.nudge(self.id)
 
     async def events(self, *, after: int = 0, follow: bool = False) -> AsyncIterator[Record]:
-        """The run's records in LSN order.
+        """The run's records in LSN order, each with `lsn`, `at` and its fields.
 
         Arguments:
             after: the LSN after which to begin; give the last one seen to go on where a reader stopped.
@@ -167,42 +202,3 @@ class Run(Generic[T_co]):
     @override
     def __repr__(self) -> str:
         return f"<Run {self.id}>"
-
-
-class Waiters:
-    """Those who wait, by run. Belongs to one event loop."""
-
-    def __init__(self) -> None:
-        self._waiting: dict[str, set[asyncio.Future[RunView | None]]] = {}
-
-    async def rest(self, run: str, timeout_s: float | None) -> RunView | None:
-        """Wait until a run has come to rest here.
-
-        Arguments:
-            run: its id.
-            timeout_s: how long, in seconds; None: until told.
-
-        Returns:
-            The run as its driver left it; None when there is nothing to tell but that it is time to look.
-        """
-        told: asyncio.Future[RunView | None] = asyncio.get_running_loop().create_future()
-        waiting = self._waiting.setdefault(run, set())
-        waiting.add(told)
-        try:
-            await asyncio.wait([told], timeout=timeout_s)
-        finally:
-            waiting.discard(told)
-            if not waiting and self._waiting.get(run) is waiting:
-                del self._waiting[run]
-        return told.result() if told.done() else None
-
-    def tell(self, run: str, view: RunView | None = None) -> None:
-        """A run has come to rest, or will not be driven here for now: `view` is what its driver left."""
-        for told in self._waiting.pop(run, ()):
-            if not told.done():
-                told.set_result(view)
-
-    def tell_all(self) -> None:
-        """Something has happened that concerns every run."""
-        for run in list(self._waiting):
-            self.tell(run)

@@ -1,7 +1,7 @@
-"""What a run's records say to a reader: where it stands, what waits for a person, how it ended.
+"""Runs as their records tell them: found by what people call them, folded, and how they ended.
 
-Pure reading, used by clients and the command line alike. This module must never append; it keeps the
-invariant that a run which is not terminal always says why it does not move and which command moves it.
+Pure reading, used by drivers, clients and the command line alike. This module must never append; it keeps the
+invariant that a record which cannot follow those before it is damage of that one run.
 
 Source: design protocol.md, section 2; mission.md, promise 8.
 """
@@ -11,15 +11,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from poimen.declare import values
-from poimen.engine.surface.results import InboxItem, RunState, Standing
-from poimen.kernel.branch import OperatorMatter, WaitReason, command, moves_by_itself, shown
 from poimen.kernel.effect_class import EffectClass
 from poimen.kernel.errors import (
+    Corrupt,
+    IllegalTransition,
+    InvariantViolated,
     NotFound,
     RunCancelled,
     RunFailed,
     RunTimedOut,
-    RunWaiting,
     StepError,
 )
 from poimen.kernel.fold import apply
@@ -32,15 +32,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from poimen.blobs.tables import TieredBlobs
-    from poimen.kernel.events import Event, Waiting
-    from poimen.kernel.views import BranchView, IntentView
-    from poimen.log.api import Head, Record, Store
+    from poimen.kernel.events import Event
+    from poimen.kernel.views import IntentView
+    from poimen.log.api import Record, Store
 
 _NAMED = 6
 """How many ids a message names."""
-
-BY_PEOPLE = frozenset({WaitReason.OPERATOR, WaitReason.HUMAN, WaitReason.CODE, WaitReason.BUDGET})
-"""Reasons that only somebody else can remove."""
 
 
 def read_run(store: Store, run: str, *, upto: int | None = None) -> tuple[RunView, list[tuple[int, Event, int]]]:
@@ -56,30 +53,49 @@ def read_run(store: Store, run: str, *, upto: int | None = None) -> tuple[RunVie
 
     Raises:
         NotFound: no run has this id.
-        Corrupt: a record cannot be read.
+        Corrupt: a record cannot be read, or cannot follow those before it.
     """
     view = RunView(run=run)
-    events: list[tuple[int, Event, int]] = []
-    for record in store.read(run, upto=upto):
-        event = codec.event_of(record)
-        apply(view, lsn=record.lsn, at=record.at, branch=record.branch, event=event, epoch=record.epoch)
-        view.hash = record.hash
-        events.append((record.at, event, record.epoch))
+    events = [(record.at, fold_in(view, record), record.epoch) for record in store.read(run, upto=upto)]
     if not events:
         raise NotFound(f"no run is called {run!r}", hint="poimen runs ls", run_id=run)
     return view, events
+
+
+def fold_in(view: RunView, record: Record) -> Event:
+    """Fold one stored record into what is known below it.
+
+    Returns:
+        What it says.
+
+    Raises:
+        Corrupt: it cannot be read, or cannot follow what is known; the error names run and LSN.
+    """
+    event = codec.event_of(record)
+    try:
+        apply(view, lsn=record.lsn, at=record.at, branch=record.branch, event=event, epoch=record.epoch)
+    except (InvariantViolated, IllegalTransition, LookupError) as error:
+        raise Corrupt(
+            f"record {record.lsn} of run {record.run} ({record.kind}) cannot follow those before it: {error}",
+            where=f"{record.run} LSN {record.lsn}",
+            why="poimen never writes such a record: the run is left alone, the others go on",
+            hint=f"poimen log show {record.run}",
+            run_id=record.run,
+            lsn=record.lsn,
+        ) from error
+    view.hash = record.hash
+    return event
 
 
 def state_of(run: str, records: Sequence[Record]) -> str:
     """The state of a run as its records say it, whatever its row says.
 
     Raises:
-        Corrupt, InvariantViolated, IllegalTransition: they cannot be folded.
+        Corrupt: they cannot be folded.
     """
     view = RunView(run=run)
     for record in records:
-        event = codec.event_of(record)
-        apply(view, lsn=record.lsn, at=record.at, branch=record.branch, event=event, epoch=record.epoch)
+        fold_in(view, record)
     return trunk(view).state.value
 
 
@@ -161,81 +177,6 @@ def feed_end(store: Store) -> int:
     return low
 
 
-# ---- where a run stands ----------------------------------------------------------------------------------------
-
-
-def matter_of(waiting: Waiting) -> OperatorMatter:
-    """What an operator is asked for."""
-    return OperatorMatter.CRASH_LOOP if waiting.detail.startswith("crash loop") else OperatorMatter.UNKNOWN_EFFECT
-
-
-def about_of(waiting: Waiting) -> str:
-    """The id that the command names; nothing where the wait is about the workflow as a whole."""
-    return "" if waiting.about == "workflow" else waiting.about
-
-
-def order(line: BranchView) -> list[Waiting]:
-    """The reasons of a wait, in the order in which they are shown."""
-    ranks = {reason: n for n, reason in enumerate(shown(WaitReason(w.reason) for w in line.waiting))}
-    return sorted(line.waiting, key=lambda w: ranks[WaitReason(w.reason)])
-
-
-def holding(view: RunView) -> list[Waiting]:
-    """The reasons of a wait that still hold, first the one to look at; empty when whoever drives it next goes on."""
-    line = trunk(view)
-    if line.state.name != "WAITING" or line.cancel_lsn or line.resume_lsn == view.lsn:
-        return []
-    answered = {str(i.id) for branch in view.branches.values() for i in branch.intents() if not i.open}
-    return [w for w in order(line) if w.about not in answered]
-
-
-def standing(view: RunView, head: Head | None, *, driven: bool) -> Standing:
-    """Where a run stands.
-
-    Arguments:
-        view: the run as folded.
-        head: its row, for the lease.
-        driven: somebody alive holds its lease.
-    """
-    line = trunk(view)
-    state = RunState(line.state.value)
-    reason: str | None = None
-    what: str | None = None
-    holds = holding(view)
-    if holds:
-        first = holds[0]
-        kind = WaitReason(first.reason)
-        itself = moves_by_itself(kind, matter_of(first))
-        reason = f"{first.reason}: {first.detail or first.about}" + (f" (or {itself})" if itself else "")
-        what = command(kind, run=view.run, about=about_of(first), matter=matter_of(first)) or None
-    elif not has_ended(view) and not driven:
-        reason = "no live worker drives it" + (f"; cancelled by {line.cancel_by}" if line.cancel_lsn else "")
-        workflow = view.admitted.workflow if view.admitted is not None else "WORKFLOW"
-        what = f"poimen run MODULE:{workflow} --id {view.run}"
-    return Standing(state=state, reason=reason, command=what, lsn=head.lsn if head is not None else view.lsn)
-
-
-def waits_for(view: RunView) -> RunWaiting | None:
-    """The error for a run that only somebody else can move; None when it moves, or has ended."""
-    line = trunk(view)
-    if view.outsider_lsn == view.lsn:
-        return None  # somebody has just acted on it: whoever drives it next goes on
-    reasons = [w for w in order(line) if WaitReason(w.reason) in BY_PEOPLE] if line.state.name == "WAITING" else []
-    if not reasons:
-        return None
-    first = reasons[0]
-    what = command(WaitReason(first.reason), run=view.run, about=about_of(first), matter=matter_of(first))
-    return RunWaiting(
-        f"run {view.run} waits for the {first.reason}: {first.detail or first.about}",
-        where=first.about,
-        why="nothing was lost; it goes on where it stands",
-        hint=what,
-        reason=first.reason,
-        command=what,
-        run_id=view.run,
-    )
-
-
 # ---- how it ended ----------------------------------------------------------------------------------------------
 
 
@@ -285,6 +226,7 @@ def outcome(view: RunView, bodies: TieredBlobs, annotation: Any) -> Any:
     raise RunFailed(
         f"run {view.run} has failed: {error}",
         where=view.run,
+        why="nothing leaves FAILED: to do it again, start it under a new id",
         hint=f"poimen runs show {view.run}",
         run_id=view.run,
         error=error,
@@ -293,31 +235,3 @@ def outcome(view: RunView, bodies: TieredBlobs, annotation: Any) -> Any:
 
 def _unresolved(count: int) -> str:
     return f"{count} effect(s) may have happened: they stay in the inbox" if count else ""
-
-
-# ---- what waits for a person -----------------------------------------------------------------------------------
-
-
-def inbox_of(view: RunView) -> list[InboxItem]:
-    """What of this run waits for a person."""
-    found: list[InboxItem] = []
-    for branch in view.branches.values():
-        for intent in branch.unresolved():
-            attempt = branch.steps[intent.id.step].attempts[intent.id.attempt - 1]
-            if attempt.live and branch.state.name not in TERMINAL_STATES and not branch.waiting:
-                continue  # its ladder is at work, or the call is
-            found.append(
-                InboxItem(
-                    id=str(intent.id),
-                    kind="effect",
-                    run_id=view.run,
-                    summary=f"may have happened, verify first: {intent.pending.summary}",
-                    lsn=intent.last_lsn,
-                )
-            )
-    found.extend(
-        InboxItem(id=view.run, kind="code", run_id=view.run, summary=waiting.detail or waiting.about, lsn=view.lsn)
-        for waiting in holding(view)
-        if waiting.reason == "code" or matter_of(waiting) is OperatorMatter.CRASH_LOOP
-    )
-    return found

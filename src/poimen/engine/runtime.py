@@ -9,21 +9,24 @@ Source: design api.md, "Client and Runtime"; protocol.md, section 9 (two `poimen
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from poimen._typing import override
+from poimen.declare import values
 from poimen.declare.registry import Registry
 from poimen.declare.specs import seconds
 from poimen.engine import desk, reading
 from poimen.engine.client import Client
+from poimen.engine.handle import must_be_call
 from poimen.engine.worker import Worker
-from poimen.kernel.errors import NotFound
+from poimen.kernel.errors import NotFound, NotStorable
 from poimen.later import not_built
 from poimen.log.api import TERMINAL_STATES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import AsyncIterator, Mapping, Sequence
     from datetime import datetime
     from types import ModuleType
 
@@ -42,13 +45,17 @@ DRAIN_S = 30.0
 class Runtime(Client):
     """A client that drives; leaving it never cancels a run.
 
+    While it is open it claims the runs of its database whose code it has, recovers what other processes left, and
+    goes on. Use it as `async with poimen.Runtime(modules=[...]) as rt:`.
+
     Arguments:
         url: the database; None: found by the usual rules.
-        modules: the code: modules, names of modules, or files.
+        modules: the code of the runs that it drives: modules, names of modules, or files. The code of a run that is
+            started here is known without.
         concurrency: how many runs may move at once.
         audit: what to do about I/O outside a tool; `off` in this version whatever is given but `strict`.
-        resources: open clients that tools ask for.
-        drain: how long open calls may take when it is closed, in seconds.
+        resources: open clients that tools ask for; in a later version.
+        drain: how long open calls may take when it is closed, in seconds or as a timedelta.
 
     Raises:
         NotFound: a module cannot be found.
@@ -109,10 +116,10 @@ class Runtime(Client):
         await super().close()
 
     @override
-    def nudge(self) -> None:
-        """Look for work now."""
+    def nudge(self, run: str) -> None:
+        """Look at a run now."""
         if self._worker is not None:
-            self._worker.nudge()
+            self._worker.nudge(run)
 
     @override
     async def rest(self, run: str) -> RunView | None:
@@ -140,6 +147,7 @@ class Runtime(Client):
         tags: Mapping[str, str] | None = None,
     ) -> Run[T]:
         """Admit a run and drive it here; see `Client.start`."""
+        must_be_call(call, by="rt.start")
         if self._registry.workflow(call.workflow) is not call.spec:
             self._registry.add(call.spec)
             if self._worker is not None:
@@ -156,8 +164,26 @@ class Runtime(Client):
         )
 
     @override
+    def _packed(self, intent_id: str, result: object) -> bytes:
+        _, intent = reading.find_intent(self.store, intent_id)
+        name = intent.pending.tool
+        spec = self._registry.tool("tool", name) or self._registry.tool("model", name)
+        if spec is None:
+            return super()._packed(intent_id, result)
+        try:
+            return values.dump(result, spec.parameters.result, path="result")
+        except NotStorable:  # not of the tool's own type: then as plain JSON, which must be readable as one
+            body = super()._packed(intent_id, result)
+            values.load(body, spec.parameters.result, path="result")
+            return body
+
+    @override
     async def probe(self, intent_id: str, *, by: str) -> effects.Landed[Any] | effects.Absent | effects.Unknown:
         """Ask the far side whether an effect has landed; what it says is a record, and decides nothing.
+
+        Arguments:
+            intent_id: exactly one intent.
+            by: who asks.
 
         Raises:
             NotFound: no such intent, or its tool is not loaded here, or has no probe.
@@ -217,15 +243,17 @@ def run(
         call: a workflow called with its arguments.
         db: the database; found by the usual rules when left out.
         run_id: the run's id; a new UUID version 7 when left out.
-        timeout: of the whole run, in a later version.
-        budget: of the run, in a later version.
-        tags: kept with the run, to find it by.
+        timeout: of the whole run, in seconds or as a timedelta; in a later version.
+        budget: of the run; in a later version.
+        tags: names and values kept with the run, to find it by.
 
     Raises:
         RunFailed, RunRejected, RunCancelled, RunTimedOut: it has ended without a result.
         RunWaiting: only somebody else can move it now; the error says who and how.
         RunExists: a run of this id exists with other input.
+        NotACall: a workflow was given that was not called, or something else.
     """
+    must_be_call(call, by="poimen.run")
     work = _run(call, db=db, run_id=run_id, timeout=timeout, budget=budget, tags=tags)
     if asyncio._get_running_loop() is None:  # noqa: SLF001 (get_running_loop would raise)
         return asyncio.run(work)
@@ -259,10 +287,25 @@ async def _run(
         handle = await client.start(call, run_id=run_id, timeout=timeout, budget=budget, tags=tags)
         worker = Worker(client.store, client.bodies, Registry.of_call(call), concurrency=1)
         worker.watch(everything=False)
-        try:
+        async with letting_go(worker):
             return await driven(client, worker, handle)
-        finally:
-            await worker.close(drain_s=0.0)
+
+
+@contextlib.asynccontextmanager
+async def letting_go(worker: Worker) -> AsyncIterator[None]:
+    """Close a worker at the end: what goes on after its run may still say how it ends, unless one is in a hurry.
+
+    Arguments:
+        worker: drives runs one by one.
+    """
+    drain_s = DRAIN_S
+    try:
+        yield
+    except asyncio.CancelledError:
+        drain_s = 0.0
+        raise
+    finally:
+        await worker.close(drain_s=drain_s)
 
 
 async def driven(client: Client, worker: Worker, handle: Run[T]) -> T:
@@ -279,7 +322,10 @@ async def driven(client: Client, worker: Worker, handle: Run[T]) -> T:
     while True:
         driver = await worker.drive(handle.id)
         how = driver.done.result() if driver is not None else "elsewhere"
-        if (error := worker.error or worker.broken.get(handle.id)) is not None:
+        error = worker.error or worker.broken.get(handle.id)
+        if error is None and driver is not None and how == "failed":
+            error = driver.error
+        if error is not None:
             raise error
         if driver is not None and reading.has_ended(driver.view):
             value: T = reading.outcome(driver.view, client.bodies, driver.spec.parameters.result)

@@ -15,11 +15,11 @@ import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from poimen import clock
-from poimen.engine.desk import driven
+from poimen.engine.desk import driven, tell_waiting
 from poimen.engine.driving.driver import Driver
-from poimen.engine.handle import WATCH_S, Waiters
-from poimen.engine.loop import empty
-from poimen.engine.reading import read_run
+from poimen.engine.driving.outbox import LoopDoor
+from poimen.engine.reading import has_ended, read_run
+from poimen.engine.waiters import WATCH_S, Waiters
 from poimen.gate import points
 from poimen.gate.guard import thread_pool
 from poimen.kernel.errors import CommitUnknown, Corrupt, Fenced, NotStorable, PoimenError, StorageFailed
@@ -27,7 +27,6 @@ from poimen.kernel.events import Waiting
 from poimen.kernel.views import trunk
 from poimen.log import codec
 from poimen.log.api import TERMINAL_STATES, Batch
-from poimen.log.writer import Door
 from poimen.recovery.scan import left_behind
 
 if TYPE_CHECKING:
@@ -37,67 +36,21 @@ if TYPE_CHECKING:
     from poimen.blobs.tables import TieredBlobs
     from poimen.declare.registry import Registry
     from poimen.declare.specs import ToolSpec
-    from poimen.engine.driving.outbox import Sent
     from poimen.kernel.events import Event
     from poimen.kernel.views import RunView
     from poimen.log.api import Head, Store
-    from poimen.log.writer import Ticket
 
 LEASE_S: Final = 15.0
 RENEW_S: Final = 5.0
 DISPATCH_MARGIN_S: Final = 2.0
 SCAN_S: Final = 1.0
 """How often all runs are looked through although nothing was committed: a worker may have died, in seconds."""
+FEWEST_THREADS: Final = 32
+"""Bodies of each kind that may run at once as plain functions, however few runs may move."""
 SCANNED: Final = 1000
 """Rows of live runs that are read at a time."""
 
 _log: Final = logging.getLogger("poimen.worker")
-
-
-class LoopDoor:
-    """The log's door, as seen from one event loop.
-
-    A lone effect commits in place; otherwise all submissions of one turn of the loop share a commit.
-    """
-
-    def __init__(self, store: Store, worker: Worker) -> None:
-        self._door = Door(store)
-        self._worker = worker
-        self._loop = asyncio.get_running_loop()
-        self._armed = False
-
-    @property
-    def commits(self) -> int:
-        """How many transactions were committed through it."""
-        return self._door.commits
-
-    def submit(self, batch: Batch, sent: Sent) -> None:
-        """Put a batch in line; its owner is told when it has landed, perhaps before this returns."""
-        self._door.submit(batch, self._told, sent)
-        if self._armed:
-            return
-        if self._worker.open_guards <= 1 and self._door.waiting == 1:
-            self._door.flush()
-        else:
-            self._armed = True
-            self._loop.call_soon(self._turn, context=empty())
-
-    def flush_now(self) -> None:
-        """Commit what waits, in place."""
-        self._door.flush()
-
-    def append(self, batch: Batch) -> None:
-        """Append for an outsider and wait in place."""
-        self._door.append(batch)
-
-    def _turn(self) -> None:
-        self._armed = False
-        self._door.flush()
-
-    @staticmethod
-    def _told(tickets: Sequence[Ticket]) -> None:
-        for ticket in tickets:
-            ticket.owner.box.landed(ticket.owner, ticket)
 
 
 class Worker:
@@ -116,8 +69,9 @@ class Worker:
         self.bodies = bodies
         self.registry = registry
         self.door = LoopDoor(store, self)
-        self.threads = thread_pool(max(concurrency, 4))
-        self.code_threads = thread_pool(max(concurrency, 4))
+        self.threads, self.step_threads, self.workflow_threads = (
+            thread_pool(max(concurrency, FEWEST_THREADS)) for _ in range(3)
+        )
         self.open_guards = 0
         self.dispatch_margin_s = DISPATCH_MARGIN_S
         self.drivers: dict[str, Driver] = {}
@@ -130,9 +84,10 @@ class Worker:
         self._strange: dict[str, str] = {}
         self._changed = -1
         self._everything = False
-        self._next_scan = 0.0
+        self._next_scan = clock.monotonic() + SCAN_S
         self._chores: list[asyncio.Task[None]] = []
         self._driving: dict[str, asyncio.Task[None]] = {}
+        self._lingering: list[Driver] = []
         self.waiters = Waiters()
         store.worker(self.id)
 
@@ -200,8 +155,12 @@ class Worker:
         lease = self.store.claim(run, worker=self.id, lease_s=LEASE_S)
         if lease is None:
             return None
-        view, records = read_run(self.store, run)
-        if trunk(view).state.name in TERMINAL_STATES:
+        try:
+            view, records = read_run(self.store, run)
+        except Corrupt:
+            self.store.release([lease])
+            raise
+        if has_ended(view):
             self.store.release([lease])
             return None
         driver = Driver(self, spec, view, records, lease, crashed=head is not None and bool(head.worker))
@@ -209,23 +168,36 @@ class Worker:
         driver.done.add_done_callback(lambda _done: self._ended(driver))
         try:
             driver.start()
-        except PoimenError as error:
+        except Exception as error:  # noqa: BLE001 (this run stops, the cause is told to whoever waits for it)
             driver.ending.stop(error)
         return driver
 
     def _ended(self, driver: Driver) -> None:
         self.drivers.pop(driver.run, None)
         self._seen[driver.run] = driver.view.lsn
-        self._changed = -1
         if isinstance(driver.error, (CommitUnknown, StorageFailed)):
             self._fail(driver.error)
         elif driver.error is not None and not isinstance(driver.error, Fenced):
             _log.error("run %s is left alone here: %s", driver.run, driver.error)
             self.broken[driver.run] = driver.error
+        if driver.effects.running:
+            self._lingering.append(driver)
+        else:
+            self._release(driver)
+        self.waiters.tell(driver.run, driver.view)
+        self.nudge(driver.run)  # somebody may have acted on it while it was let go of
+
+    def _release(self, driver: Driver) -> None:
         if not isinstance(driver.error, Fenced):
             with contextlib.suppress(PoimenError):
                 self.store.release([driver.lease])
-        self.waiters.tell(driver.run, driver.view)
+
+    def body_ended(self, driver: Driver) -> None:
+        """A body that was given up has ended: a run that has ended before it is let go of after its last one."""
+        if driver in self._lingering and not driver.effects.running:
+            self._lingering.remove(driver)
+            self._release(driver)
+            self.nudge(driver.run)
 
     def _fail(self, error: BaseException) -> None:
         """Nothing more is driven here: the first cause is kept, and all who wait are told to look at it."""
@@ -238,14 +210,16 @@ class Worker:
         Returns:
             Its driver, which is done; None when the run ended or rested elsewhere.
         """
+        told = False
         while True:
             driver = self.claim(run)
             if driver is not None:
                 await asyncio.shield(driver.done)
                 return driver
             head = self.store.head(run)
-            if head is None or head.state in TERMINAL_STATES or self._at_rest(head):
+            if head is None or head.state in TERMINAL_STATES or (head.state == "WAITING" and not head.worker):
                 return None
+            told = told or tell_waiting(head)
             await asyncio.sleep(WATCH_S)
 
     async def rest(self, run: str) -> RunView | None:
@@ -256,10 +230,6 @@ class Worker:
         """
         here = run in self.drivers or run in self._driving
         return await self.waiters.rest(run, None if here else WATCH_S)
-
-    @staticmethod
-    def _at_rest(head: Head) -> bool:
-        return head.state == "WAITING" and not head.worker
 
     # ---- the worker's own chores -------------------------------------------------------------------------------
 
@@ -279,13 +249,13 @@ class Worker:
                 return
 
     def _renew_now(self) -> None:
-        held = dict(self.drivers)
-        kept = {lease.run: lease for lease in self.store.renew([d.lease for d in held.values()], lease_s=LEASE_S)}
-        for run, driver in held.items():
-            if run in kept:
-                driver.lease = kept[run]
+        held = [*self.drivers.values(), *self._lingering]
+        kept = {lease.run: lease for lease in self.store.renew([d.lease for d in held], lease_s=LEASE_S)}
+        for driver in held:
+            if driver.run in kept:
+                driver.lease = kept[driver.run]
             elif not driver.done.done():
-                driver.ending.stop(Fenced(f"the lease of {run} was lost", run=run))
+                driver.ending.stop(Fenced(f"the lease of {driver.run} was lost", run=driver.run))
 
     def holds(self, driver: Driver) -> bool:
         """Whether a run is still ours although its lease may have run out: the machine slept, and nobody took it."""
@@ -313,16 +283,30 @@ class Worker:
             for driver in list(self.drivers.values()):
                 driver.outbox.catch_up()
         now = clock.monotonic()
-        if not self._everything or not (new or now >= self._next_scan):
+        due = now >= self._next_scan
+        if not (new or due):
             return
         self._next_scan = now + SCAN_S
+        if due and not self.open_guards:
+            self.store.idle()
+        if self._everything:
+            self._scan()
+
+    def _scan(self) -> None:
+        live: set[str] = set()
         after: str | None = ""
         while after is not None:
             heads = self.store.heads(live=True, after=after, limit=SCANNED)
             for head in heads:
-                if head.run not in self.drivers and head.run not in self._driving and self._may_move(head):
-                    self._take(head.run)
+                live.add(head.run)
+                self._look_at(head)
             after = heads[-1].run if len(heads) == SCANNED else None
+        self._seen = {run: lsn for run, lsn in self._seen.items() if run in live}
+        self._strange = {run: code for run, code in self._strange.items() if run in live}
+
+    def _look_at(self, head: Head) -> None:
+        if head.run not in self.drivers and head.run not in self._driving and self._may_move(head):
+            self._take(head.run)
 
     def _may_move(self, head: Head) -> bool:
         """Whether a run that nobody here drives could go on, as far as its row tells."""
@@ -360,37 +344,54 @@ class Worker:
         async with self._slots:
             try:
                 driver = self.claim(run)
-            except Corrupt as error:
-                _log.error("run %s cannot be read, and is left alone: %s", run, error)
-                self._strange[run] = self.code
-                return
-            except Exception as error:  # noqa: BLE001 (told to whoever waits for a run here, and nobody waits in vain)
+            except (CommitUnknown, StorageFailed) as error:
                 self._fail(error)
+                return
+            except Exception as error:  # noqa: BLE001 (told to whoever waits for this run; the others go on)
+                _log.error("run %s cannot be driven, and is left alone: %s", run, error)
+                self.broken[run] = error
+                self._strange[run] = self.code
                 return
             if driver is not None:
                 await asyncio.shield(driver.done)
 
-    def nudge(self) -> None:
-        """Look for work now."""
-        self._changed = -1
+    def nudge(self, run: str) -> None:
+        """Look at a run that somebody in this process has acted on."""
         if self._chores:
-            asyncio.get_running_loop().call_soon(self._look_now)
+            asyncio.get_running_loop().call_soon(self._nudged, run)
+
+    def _nudged(self, run: str) -> None:
+        try:
+            driver = self.drivers.get(run)
+            if driver is not None:
+                driver.outbox.catch_up()
+            elif self._everything and (head := self.store.head(run)) is not None:
+                if head.state not in TERMINAL_STATES:
+                    self._look_at(head)
+                else:
+                    self._seen.pop(run, None)
+        except PoimenError as error:
+            self._fail(error)
 
     async def close(self, *, drain_s: float) -> None:
         """Let calls end for a while, then let go of every run without cancelling it."""
         renewing, running = self._chores[:1], [*self._chores[1:], *self._driving.values()]
+        self._everything = False
         for chore in running:
             chore.cancel()
         deadline = clock.monotonic() + drain_s
         for driver in list(self.drivers.values()):
             driver.draining = True
-        while self.open_guards and clock.monotonic() < deadline:  # noqa: ASYNC110 (guards end in many places)
+        while (self.open_guards or self._lingering) and clock.monotonic() < deadline:  # noqa: ASYNC110 (many places)
             await asyncio.sleep(WATCH_S / 5)
+        for driver in self._lingering:
+            left = ", ".join(sorted("/".join(map(str, key)) for key in driver.effects.running))
+            _log.warning("the end of what still runs in %s will not be on record: %s", driver.run, left)
         for driver in list(self.drivers.values()):
             driver.ending.let_go()
         for chore in renewing:  # until now: the calls under way are to end under their leases
             chore.cancel()
         await asyncio.gather(*renewing, *running, return_exceptions=True)
         await asyncio.sleep(0)
-        self.threads.shutdown(wait=False, cancel_futures=True)
-        self.code_threads.shutdown(wait=False, cancel_futures=True)
+        for threads in (self.threads, self.step_threads, self.workflow_threads):
+            threads.shutdown(wait=False, cancel_futures=True)

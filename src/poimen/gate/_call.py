@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
+import logging
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -23,10 +24,13 @@ from poimen.gate import points
 from poimen.kernel.errors import NotSent
 
 if TYPE_CHECKING:
+    import concurrent.futures
     from collections.abc import Callable, Coroutine
 
     from poimen.declare.calling import Caller
     from poimen.declare.sealed import Token
+
+_log: Final = logging.getLogger("poimen.gate")
 
 _replaced: Final[dict[Token, Callable[..., Any]]] = {}
 """Bodies that a test has put in place of the sealed ones (`poimen.testing.replace`)."""
@@ -115,7 +119,7 @@ class OpenCall:
         late: told of the end when it comes after the call was given up.
     """
 
-    __slots__ = ("_done", "_future", "_late", "_loop", "_never", "_timers", "_why")
+    __slots__ = ("_begun", "_done", "_future", "_late", "_loop", "_name", "_never", "_queued", "_timers", "_why")
 
     def __init__(
         self,
@@ -132,7 +136,10 @@ class OpenCall:
         self._loop = loop = asyncio.get_running_loop()
         self._late = late
         self._why = ""
+        self._name = name
         self._never = False
+        self._begun = 0.0
+        self._queued: concurrent.futures.Future[Any] | None = None
         self._timers: list[asyncio.TimerHandle] = []
         self._done: asyncio.Future[Ended] = loop.create_future()
         context = _NO_CALLER.copy()
@@ -142,14 +149,15 @@ class OpenCall:
             fn = _entered(fn, name)
         self._future: asyncio.Future[Any]
         if is_async:
+            self._begun = loop.time()
             self._future = loop.create_task(_contained(lambda: fn(*args, **kwargs)), context=context)
         else:
-            self._future = loop.run_in_executor(threads, self._in_thread, lambda: context.run(fn, *args, **kwargs))
+            self._queued = threads.submit(self._in_thread, lambda: context.run(fn, *args, **kwargs))
+            self._future = asyncio.wrap_future(self._queued, loop=loop)
         self._future.add_done_callback(self._ended)
 
     def _in_thread(self, call: Callable[[], Any]) -> Any:
-        if self._why:
-            raise _never_begun(self._why)
+        self._begun = self._loop.time()
         try:
             return call()
         except (StopIteration, SystemExit, KeyboardInterrupt) as error:
@@ -159,15 +167,24 @@ class OpenCall:
         """Wait for the body to end.
 
         Arguments:
-            timeout_s: after that it is told to stop.
+            timeout_s: after that it is told to stop; counted from its first line.
             grace_s: after that it is given up.
         """
-        self._timers.append(self._loop.call_later(timeout_s, self.stop, "timeout", grace_s))
+        self._timers.append(self._loop.call_later(timeout_s, self._time_up, timeout_s, grace_s))
         try:
             return await self._done
         finally:
             for timer in self._timers:
                 timer.cancel()
+
+    def _time_up(self, timeout_s: float, grace_s: float) -> None:
+        if not self._begun:
+            _log.warning("%s waits for a thread: all of them are taken by bodies that have not ended", self._name)
+        left = self._begun + timeout_s - self._loop.time() if self._begun else timeout_s
+        if left > 0:
+            self._timers.append(self._loop.call_later(left, self._time_up, timeout_s, grace_s))
+        else:
+            self.stop("timeout", grace_s)
 
     def stop(self, why: str, grace_s: float) -> None:
         """Tell the body to stop; a plain function cannot hear it. One that has not begun never will.
@@ -179,6 +196,9 @@ class OpenCall:
         if self._done.done() or self._why:
             return
         self._why = why
+        if self._queued is not None and self._queued.cancel():
+            self._never = True
+            return
         self._timers.append(self._loop.call_later(grace_s, self._give_up))
         if isinstance(self._future, asyncio.Task):
             body = self._future.get_coro()

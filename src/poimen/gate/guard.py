@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from poimen.kernel.intent import IntentPending, Outcome, Payload
     from poimen.kernel.views import IntentView
 
+    Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+
 
 @dataclass(frozen=True, slots=True)
 class _Maybe:
@@ -55,20 +57,21 @@ class Guard:
         port: the run that it works for.
         spec: the tool.
         pending: the intent as frozen.
-        args, kwargs: the tool's arguments, decoded from the frozen bytes.
+        packed: the tool's arguments, the frozen bytes.
+
+    Raises:
+        NotStorable: the arguments do not fit the tool that is loaded.
     """
 
-    __slots__ = ("_open", "_stop", "args", "error", "key", "kwargs", "pending", "port", "running", "spec", "terms")
+    __slots__ = ("_open", "_stop", "_unused", "error", "key", "packed", "pending", "port", "running", "spec", "terms")
 
-    def __init__(
-        self, port: Port, spec: ToolSpec, pending: IntentPending, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> None:
+    def __init__(self, port: Port, spec: ToolSpec, pending: IntentPending, packed: bytes) -> None:
         self.port = port
         self.spec = spec
         self.pending = pending
         self.terms = pending.terms
-        self.args = args
-        self.kwargs = kwargs
+        self.packed = packed
+        self._unused: Arguments | None = spec.parameters.unpack(packed)
         self.key: Key = (pending.step, pending.attempt, pending.ordinal)
         self.error: BaseException | None = None
         self.running = False
@@ -142,14 +145,20 @@ class Guard:
         """Go on from a Dispatched without an outcome: by the rule of its class, never by hope."""
         return await climb(self)
 
+    def _arguments(self) -> Arguments:
+        """The frozen arguments, made anew for each send and each question: what a body does to its own ends there."""
+        unused, self._unused = self._unused, None
+        return unused if unused is not None else self.spec.parameters.unpack(self.packed)
+
     # ---- step 3 --------------------------------------------------------------------------------------------------
 
     async def _perform_call(self, send: int) -> Outcome | _Maybe:
         request_id = self.send_request_id(send)
+        args, kwargs = self._arguments()
         self._open = call = _call.OpenCall(
             self.spec.token,
-            self.args,
-            self.kwargs,
+            args,
+            kwargs,
             is_async=self.spec.is_async,
             caller=self.port.caller(self.key, request_id, probing=False),
             threads=self.port.threads,
@@ -236,8 +245,7 @@ class Guard:
         try:
             return await _asked(
                 self.spec,
-                self.args,
-                self.kwargs,
+                *self._arguments(),
                 caller,
                 self.port.threads,
                 timeout_us=self.terms.timeout_us,

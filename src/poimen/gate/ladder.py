@@ -10,6 +10,7 @@ Source: design protocol.md, section 4; the rules by name are in docs/reference/e
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING
 
 from poimen import clock, effects
@@ -44,11 +45,16 @@ if TYPE_CHECKING:
     from poimen.gate.guard import Guard
     from poimen.kernel.effect_class import Terms
     from poimen.kernel.intent import Payload
-    from poimen.kernel.views import IntentView
+    from poimen.kernel.views import IntentView, RequestView
 
 PAUSE_S = 0.2
 """The longest sleep between two looks at whether the ladder is still wanted, in seconds."""
 
+
+TOLD_US = 2 * clock.US
+"""A wait for the next question that is shorter is not told, in microseconds."""
+
+_told = logging.getLogger("poimen.told")
 
 LADDER = "ladder"
 """Who asked, in the records of its own readings; what a probe told a person decides nothing."""
@@ -56,20 +62,42 @@ LADDER = "ladder"
 
 def facts_of(guard: Guard, intent: IntentView) -> Facts:
     """What the kernel needs to know of an open intent, from its records and the clock."""
-    request = guard.port.request(intent.pending.request_id)
+    return facts_from(
+        intent,
+        guard.terms,
+        guard.port.request(intent.pending.request_id),
+        taken_us=guard.port.lease_taken_at,
+        latest_us=guard.port.latest_at,
+        loaded=probe_loaded(guard.spec, guard.terms),
+    )
+
+
+def facts_from(
+    intent: IntentView, terms: Terms, request: RequestView, *, taken_us: int, latest_us: int, loaded: bool
+) -> Facts:
+    """The facts of an open intent, for the ladder and for those who look at it.
+
+    Arguments:
+        intent: with at least one send.
+        terms: by which it is judged.
+        request: its request id.
+        taken_us: when whoever drives the run took it, in microseconds since the Unix epoch.
+        latest_us: the largest time of any record of the run, likewise.
+        loaded: the probe in the terms is loaded there.
+    """
     last = intent.sends[-1]
     since = [event for lsn, event in intent.probes if lsn > last.lsn and event.by == LADDER]
     return Facts(
-        terms=guard.terms,
+        terms=terms,
         sends=len(intent.sends),
         first_dispatched_at_us=request.first_dispatched_at or last.at,
         last_dispatched_at_us=last.at,
-        lease_taken_at_us=guard.port.lease_taken_at,
+        lease_taken_at_us=taken_us,
         now_us=clock.wall_us(),
-        latest_known_us=guard.port.latest_at,
+        latest_known_us=latest_us,
         readings=tuple(Reading(at_us=e.asked_at, answer=e.answer) for _, e in intent.probes if e.by == LADDER),
         probing_since_us=since[0].asked_at if since else None,
-        probe_loaded=probe_loaded(guard.spec, guard.terms),
+        probe_loaded=loaded,
         demoted_to=intent.demoted_to,
     )
 
@@ -110,6 +138,7 @@ async def climb(guard: Guard) -> Closed:
                 if isinstance(again, SendAgain):
                     return await guard.proceed()
             case AskProbe():
+                _tell(intent, ruling)
                 await _pause(guard, ruling.at_us)
                 if not guard.stopping and guard.port.intent(guard.key).open:
                     await _probe(guard)
@@ -195,6 +224,18 @@ async def _pause(guard: Guard, until_us: int) -> None:
         if guard.stopping or not guard.port.intent(guard.key).open:
             return
         await asyncio.sleep(min(left, PAUSE_S))
+
+
+def _tell(intent: IntentView, ruling: AskProbe) -> None:
+    """Tell whoever watches when a probe is asked again, where that is not at once: nothing else is heard until then."""
+    answers = [event.answer for _, event in intent.probes if event.by == LADDER]
+    now_us = clock.wall_us()
+    if not answers or ruling.at_us - now_us < TOLD_US:
+        return
+    settled_us = int(ruling.inputs.get("settled_at_us", 0))
+    counts = f" (absence counts from {clock.of_day(settled_us)})" if settled_us > now_us else ""
+    again = clock.of_day(ruling.at_us)
+    _told.info("%s: asked, %s; asked again at %s%s", intent.pending.tool, answers[-1], again, counts)
 
 
 async def _probe(guard: Guard) -> None:

@@ -11,11 +11,11 @@ Source: design protocol.md, section 3, "Outcomes"; cases C11, C14.
 from __future__ import annotations
 
 import asyncio
-import inspect
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from poimen.declare import values
+from poimen.declare.specs import matches
 from poimen.gate import exchanges as known
 from poimen.gate.error_record import message_of, rebuild, record_of
 from poimen.kernel import intent as kept
@@ -157,23 +157,11 @@ def _declared(
     asked = (("not_sent", not_sent), ("rejected", rejected))
     for name, errors in asked:
         try:
-            if errors is not None and _matches(errors, exc):
+            if errors is not None and matches(errors, exc):
                 return name, ""
         except Exception as broken:  # noqa: BLE001 (whatever a user's predicate raises means that it cannot tell)
             return "", f"{name}= raised {type(broken).__name__}: {message_of(broken)}"
     return "", ""
-
-
-def _matches(errors: Errors, exc: BaseException) -> bool:
-    if isinstance(errors, (type, tuple)):
-        return isinstance(exc, errors)
-    found: object = errors(exc)
-    if inspect.isawaitable(found):
-        # A coroutine is true whatever it would have answered.
-        if inspect.iscoroutine(found):
-            found.close()
-        raise TypeError("a predicate over errors must be a plain function, not a coroutine function")
-    return bool(found)
 
 
 # ---- as the guard records it -----------------------------------------------------------------------------------------

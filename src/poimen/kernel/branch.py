@@ -226,7 +226,7 @@ class OperatorMatter(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Row:
-    """`moves`: when it moves by itself, "" for never. `command`: with {run} and {about} to be filled in."""
+    """`moves`: when it moves by itself, "" for never. `command`: with {run}, {about} and {workflow} to be filled in."""
 
     moves: str
     command: str
@@ -235,16 +235,16 @@ class _Row:
 _OPERATOR: Final = {
     OperatorMatter.UNKNOWN_EFFECT: _Row(
         moves="a probe or a late outcome settles the intent",
-        command="poimen inbox resolve {about} --landed | --not-landed | --abandon",
+        command="poimen inbox show {about}",
     ),
     OperatorMatter.CRASH_LOOP: _Row(moves="", command="poimen runs resume {run}"),
-    OperatorMatter.HELD_CALL: _Row(moves="", command="poimen inbox choose {about} --adopt | --redo | --undo | --waive"),
+    OperatorMatter.HELD_CALL: _Row(moves="", command="poimen inbox show {about}"),
 }
 
 _ROWS: Final = {
     WaitReason.CODE: _Row(
         moves="a worker with another code digest claims it",
-        command="poimen runs resume {run} · poimen branches rewind {run} --before {about}",
+        command="poimen run FILE_OR_MODULE:{workflow} --id {run}",
     ),
     WaitReason.BUDGET: _Row(moves="", command="poimen inbox budget {run} --usd AMOUNT"),
     WaitReason.HUMAN: _Row(
@@ -272,22 +272,28 @@ def moves_by_itself(reason: WaitReason, matter: OperatorMatter = OperatorMatter.
 
 
 def command(
-    reason: WaitReason, *, run: str, about: str = "", matter: OperatorMatter = OperatorMatter.UNKNOWN_EFFECT
+    reason: WaitReason,
+    *,
+    run: str,
+    about: str = "",
+    workflow: str = "WORKFLOW",
+    matter: OperatorMatter = OperatorMatter.UNKNOWN_EFFECT,
 ) -> str:
     """The command that moves the branch, ready to be pasted; "" where there is none to type.
 
-    Where the text offers a choice, the alternatives stand between ` | `, and whole commands between ` · `.
+    It is one command that works: where there is a choice to make, the one that shows the choices.
 
     Arguments:
         reason: why the branch waits.
         run: the run's id.
-        about: the id of the thing concerned: intent, held call, question, or for CODE the step to rewind before.
+        about: the id of the thing concerned: intent, held call, question.
+        workflow: the name of the run's workflow.
         matter: for OPERATOR, what the operator is asked for.
     """
     template = _row(reason, matter).command
     if not about:
         template = template.replace("{about}", "ID")
-    return template.format(run=_word(run), about=_word(about))
+    return template.format(run=_word(run), about=_word(about), workflow=_word(workflow))
 
 
 def _row(reason: WaitReason, matter: OperatorMatter) -> _Row:

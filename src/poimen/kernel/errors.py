@@ -163,9 +163,9 @@ class BadDeclaration(PoimenError):
 
 
 class NotFound(PoimenError):
-    """No run, intent, decision or database of this name exists.
+    """No run, intent or decision of this name exists.
 
-    Ids accept any unique prefix; a bare noun lists what there is.
+    Ids accept any unique prefix; a bare noun lists what there is. A database that is not there is PO403.
     """
 
     code = "PO110"
@@ -189,12 +189,12 @@ class ReadOnly(PoimenError):
 class CodeChanged(PoimenError):
     """The code asks for something else than what is recorded.
 
-    Nothing was executed and nothing was replayed as another call's result. Run the recorded version on a worker,
-    rewind before the first difference, or guard the change with `poimen.patched(id)`.
+    Nothing was executed and nothing was replayed as another call's result. Put the code back that recorded the run, or
+    load that version, and start the run again under its id.
     """
 
     code = "PO204"
-    hint = "run the recorded version of the code · poimen branches rewind RUN --before STEP · poimen.patched(id)"
+    hint = "with the code that recorded it: poimen run FILE_OR_MODULE:WORKFLOW --id RUN"
 
 
 # ---- what the world answered -------------------------------------------------------------------------------
@@ -250,7 +250,7 @@ class IndeterminateOutcome(PoimenError):
     """
 
     code = "PO310"
-    hint = "poimen inbox show INTENT; verify at the far side; poimen inbox resolve INTENT --landed | --not-landed"
+    hint = "poimen inbox show INTENT"
     intent_id: str = ""
 
 
@@ -287,7 +287,7 @@ class RunEnded(PoimenError):
 
 
 class RunFailed(RunEnded):
-    """The workflow raised; `error` is what is recorded of it."""
+    """The workflow raised; `error` is what is recorded of it. Nothing leaves FAILED: a new id does all of it anew."""
 
     code = "PO321"
     error: StepError
@@ -343,7 +343,7 @@ class CommitUnknown(PoimenError):
 
 
 class StorageFailed(PoimenError):
-    """The database cannot be used: locked, unreachable, full, or closed by a failure."""
+    """The database cannot be used: not there, locked, unreachable, full, or closed by a failure."""
 
     code = "PO403"
 

@@ -12,11 +12,12 @@ Source: design protocol.md, sections 2 to 6; storage.md, "Durability".
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal, TypeAlias, get_args
+from typing import Any, Final, Literal, TypeAlias, get_args
 
-from poimen.kernel.intent import ErrorRecord, IntentEvent, OfIntent, Payload
+from poimen.kernel.branch import BranchState
+from poimen.kernel.intent import ErrorRecord, IntentEvent, Payload
 
 # ---- the run and its branch ----------------------------------------------------------------------------------
 
@@ -284,10 +285,51 @@ Losing one only runs code again whose effects are inherited. Every other event i
 
 def subject(event: Event) -> str:
     """What an event is about; an outsider's `expect` refers to it."""
-    if isinstance(event, OfIntent):
-        return f"intent:{event.step}/{event.attempt}/{event.ordinal}"
-    if isinstance(event, DecisionRecorded | DecisionSettled):
-        return f"decision:{event.id}"
-    if isinstance(event, get_args(AttemptEvent)):
-        return f"step:{event.step}"
+    return SUBJECTS[type(event)](event)
+
+
+def _intent(event: IntentEvent) -> str:
+    return f"intent:{event.step}/{event.attempt}/{event.ordinal}"
+
+
+def _step(event: AttemptEvent) -> str:
+    return f"step:{event.step}"
+
+
+def _decision(event: DecisionRecorded | DecisionSettled) -> str:
+    return f"decision:{event.id}"
+
+
+def _line(_: BranchEvent | TimerFired | AppendSettled) -> str:
     return "branch"
+
+
+SUBJECTS: Final[Mapping[type, Callable[[Any], str]]] = {
+    **dict.fromkeys(get_args(IntentEvent), _intent),
+    **dict.fromkeys(get_args(AttemptEvent), _step),
+    **dict.fromkeys(get_args(BranchEvent), _line),
+    DecisionRecorded: _decision,
+    DecisionSettled: _decision,
+    TimerFired: _line,
+    AppendSettled: _line,
+}
+"""By type of event, what says what it is about: one look, where asking for each type in turn is dear."""
+
+
+ENTERED: Final[dict[type, BranchState]] = {
+    BranchStarted: BranchState.RUNNING,
+    BranchResumed: BranchState.RUNNING,
+    BranchWaiting: BranchState.WAITING,
+    BranchVerifying: BranchState.VERIFYING,
+}
+"""The state that a branch has entered with a record; with `BranchEnded` it is the one that it names."""
+
+
+def state_after(events: Sequence[Event]) -> str | None:
+    """The state of a branch after these records of one batch, for the run's row; None where they do not change it."""
+    for event in reversed(events):
+        if isinstance(event, BranchEnded):
+            return event.state
+        if (entered := ENTERED.get(type(event))) is not None:
+            return entered.value
+    return None

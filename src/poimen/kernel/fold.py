@@ -11,13 +11,13 @@ Source: design protocol.md, sections 1 to 5 and 8.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from poimen.kernel import attempt as a
 from poimen.kernel import branch as b
 from poimen.kernel.attempt import AttemptState, transition
 from poimen.kernel.effect_class import EffectClass
-from poimen.kernel.errors import invariant
+from poimen.kernel.errors import invariant, violated
 from poimen.kernel.events import (
     AppendSettled,
     AttemptCancelled,
@@ -73,7 +73,7 @@ from poimen.kernel.views import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from poimen.kernel.events import AttemptEvent, BranchEvent, Event, OtherEvent
     from poimen.kernel.intent import IntentEvent
@@ -102,21 +102,17 @@ def apply(view: RunView, *, lsn: int, at: int, branch: str, event: Event, epoch:
         InvariantViolated: when the record cannot follow what is known.
         IllegalTransition: when it would move a state where the table has no arm.
     """
-    invariant(lsn == view.lsn + 1, "the LSNs of a run have no gap", run=view.run, lsn=lsn, after=view.lsn)
+    if lsn != view.lsn + 1:
+        violated("the LSNs of a run have no gap", run=view.run, lsn=lsn, after=view.lsn)
     view.lsn = lsn
-    view.latest_at = max(view.latest_at, at)
+    if at > view.latest_at:  # noqa: PLR1730 (for each record: calling max costs several times as much)
+        view.latest_at = at
     if not epoch:
         view.outsider_lsn = lsn
-    if isinstance(event, RunAdmitted):
-        invariant(lsn == 1, "a run is admitted by its first record", run=view.run, lsn=lsn)
-        view.admitted, view.admitted_at = event, at
-        view.branches[branch] = BranchView(id=BranchId(branch), state=b.BranchState.PENDING)
-        return
     line = view.branches.get(branch)
     if line is None:
-        invariant(isinstance(event, AppendSettled), "a record belongs to a branch that exists", run=view.run, lsn=lsn)
-        return
-    if isinstance(event, OfIntent):
+        _without_branch(view, event, lsn, at, branch)
+    elif isinstance(event, OfIntent):
         _intent(view, line, event, lsn, at)
         if epoch and isinstance(event, TELLING):
             _told(line, event, lsn)
@@ -124,14 +120,23 @@ def apply(view: RunView, *, lsn: int, at: int, branch: str, event: Event, epoch:
         _fold(line, event, lsn, at)
 
 
+def _without_branch(view: RunView, event: Event, lsn: int, at: int, branch: str) -> None:
+    if isinstance(event, RunAdmitted):
+        invariant(lsn == 1, "a run is admitted by its first record", run=view.run, lsn=lsn)
+        view.admitted, view.admitted_at = event, at
+        view.branches[branch] = BranchView(id=BranchId(branch), state=b.BranchState.PENDING)
+    else:
+        invariant(isinstance(event, AppendSettled), "a record belongs to a branch that exists", run=view.run, lsn=lsn)
+
+
 def _fold(line: BranchView, event: AttemptEvent | BranchEvent | OtherEvent, lsn: int, at: int) -> None:
     match event:
         case AttemptStarted() | StepComputed():
             _started(line, event, lsn, at)
-        case AttemptResumed():
-            line.steps[event.step].attempts[event.attempt - 1].resumes += 1
         case AttemptSucceeded() | AttemptFailed() | AttemptTimedOut() | AttemptIndeterminate() | AttemptCancelled():
             _ended(line, event, lsn, at)
+        case AttemptResumed():
+            line.steps[event.step].attempts[event.attempt - 1].resumes += 1
         case BranchStarted() | BranchResumed() | BranchWaiting() | BranchVerifying() | BranchEnded():
             _branch(line, event)
         case RunCancelRequested():
@@ -150,10 +155,14 @@ def _fold(line: BranchView, event: AttemptEvent | BranchEvent | OtherEvent, lsn:
         case TimerFired():
             line.resumes = 0
             if event.step:
-                line.steps[event.step].attempts[event.attempt - 1].fired.append((lsn, event.n))
-        case RunAdmitted() | AppendSettled():
-            pass  # an admission has no line to change yet; a settlement changes none
+                line.steps[event.step].attempts[event.attempt - 1].fired += ((lsn, event.n),)
+        case RunAdmitted():
+            violated("a run is admitted by its first record", branch=line.id, lsn=lsn)
+        case AppendSettled():
+            pass  # it changes no branch
 
+
+_ADMITTED, _COMPLETED = a.Admitted(), a.Completed()
 
 TELLING = (IntentCommitted, IntentResolved, ReadDropped, RuleApplied)
 
@@ -195,13 +204,14 @@ def _started(line: BranchView, event: AttemptStarted | StepComputed, lsn: int, a
     number = event.attempt if isinstance(event, AttemptStarted) else 1
     if number > len(step.attempts):
         step.attempts.append(AttemptView(no=number))
-    invariant(number == len(step.attempts), "attempts are numbered without a gap", step=event.step, attempt=number)
+    if number != len(step.attempts):
+        violated("attempts are numbered without a gap", step=event.step, attempt=number)
     attempt = step.last
-    attempt.state = transition(attempt.state, a.Admitted())
+    attempt.state = transition(attempt.state, _ADMITTED)
     attempt.started_lsn, attempt.started_at = lsn, at
     if isinstance(event, StepComputed):
         attempt.started_at = event.started_at
-        attempt.state = transition(attempt.state, a.Completed())
+        attempt.state = transition(attempt.state, _COMPLETED)
         attempt.value, attempt.ended_lsn, attempt.ended_at = event.value, lsn, at
 
 
@@ -213,11 +223,10 @@ def _ended(
 ) -> None:
     step = line.steps[event.step]
     attempt = step.attempts[event.attempt - 1]
-    open_intents = any(intent.open for intent in attempt.intents.values())
     cause: a.Cause
     match event:
         case AttemptSucceeded():
-            cause = a.Completed()
+            cause = _COMPLETED
             attempt.value = event.value
             if event.value is None and event.ordinal is not None:
                 attempt.value = step.effects(event.attempt)[event.ordinal].value
@@ -225,7 +234,7 @@ def _ended(
             cause = a.Errored()
             attempt.error = event.error
         case AttemptTimedOut():
-            cause = a.StepDeadlinePassed(intent_dispatched=open_intents)
+            cause = a.StepDeadlinePassed(intent_dispatched=attempt.has_open)
             attempt.error = event.error
         case AttemptIndeterminate():
             known = [attempt.intents.get(ordinal) for ordinal in event.unknown]
@@ -236,19 +245,22 @@ def _ended(
             for ordinal in event.running:
                 attempt.intents[ordinal].running = True
         case AttemptCancelled():
-            cause = a.CancelRequested(intent_dispatched=open_intents)
+            cause = a.CancelRequested(intent_dispatched=attempt.has_open)
             attempt.cause = event.why
     attempt.state = transition(attempt.state, cause)
     attempt.ended_lsn, attempt.ended_at = lsn, at
     line.resumes = 0
-    expected = {
-        AttemptTimedOut: AttemptState.TIMED_OUT,
-        AttemptIndeterminate: AttemptState.INDETERMINATE,
-        AttemptCancelled: AttemptState.CANCELLED,
-    }.get(type(event), attempt.state)
-    invariant(attempt.state is expected, "a record ends its attempt as the table says", step=event.step, lsn=lsn)
+    if attempt.state is not _ENDS.get(type(event), attempt.state):
+        violated("a record ends its attempt as the table says", step=event.step, lsn=lsn)
     if isinstance(event, AttemptFailed | AttemptTimedOut) and event.retry_at is not None:
         step.attempts.append(AttemptView(no=event.attempt + 1, not_before=event.retry_at))
+
+
+_ENDS: Final[Mapping[type, AttemptState]] = {
+    AttemptTimedOut: AttemptState.TIMED_OUT,
+    AttemptIndeterminate: AttemptState.INDETERMINATE,
+    AttemptCancelled: AttemptState.CANCELLED,
+}
 
 
 def _unknown_cause(event: AttemptIndeterminate) -> a.Cause:
@@ -272,10 +284,10 @@ def _intent(view: RunView, line: BranchView, event: IntentEvent, lsn: int, at: i
     match event:
         case IntentDispatched():
             attempt.resumes = line.resumes = 0
-            invariant(event.send == len(intent.sends) + 1, "sends are numbered without a gap", intent=str(intent.id))
-            invariant(
-                intent.outcome is None and intent.resolution is None, "nothing is sent after its outcome", lsn=lsn
-            )
+            if event.send != len(intent.sends) + 1:
+                violated("sends are numbered without a gap", intent=str(intent.id))
+            if intent.outcome is not None or intent.resolution is not None:
+                violated("nothing is sent after its outcome", lsn=lsn)
             intent.sends.append(SendView(send=event.send, lsn=lsn, at=at))
             request = view.requests[intent.pending.request_id]
             request.first_dispatched_at = request.first_dispatched_at or at
@@ -284,14 +296,15 @@ def _intent(view: RunView, line: BranchView, event: IntentEvent, lsn: int, at: i
             attempt.resumes = line.resumes = 0
             intent.sends[event.send - 1].outcome = event.outcome
             if isinstance(event, IntentCommitted):
-                invariant(intent.outcome is None, "one outcome per intent", intent=str(intent.id), lsn=lsn)
+                if intent.outcome is not None:
+                    violated("one outcome per intent", intent=str(intent.id), lsn=lsn)
                 intent.outcome = event.outcome
                 if intent.pending.decision and not did_nothing(event.outcome):
                     _settle(line, intent.pending.decision, "carried out")
         case IntentClassified():
             intent.classification, intent.classified_send = event.classification, event.send
         case IntentProbed():
-            intent.probes.append((lsn, event))
+            intent.probes += ((lsn, event),)
         case IntentDemoted():
             intent.demoted_to = event.to
         case IntentResolved():
@@ -311,11 +324,7 @@ def _intent(view: RunView, line: BranchView, event: IntentEvent, lsn: int, at: i
 def _pending(view: RunView, line: BranchView, attempt: AttemptView, event: IntentPending, lsn: int, at: int) -> None:
     intent = IntentView(
         id=IntentId(
-            run=RunId(view.run),
-            branch=line.id,
-            step=StepKey(event.step),
-            attempt=event.attempt,
-            ordinal=event.ordinal,
+            run=RunId(view.run), branch=line.id, step=StepKey(event.step), attempt=event.attempt, ordinal=event.ordinal
         ),
         pending=event,
         pending_lsn=lsn,
@@ -338,7 +347,7 @@ def _pending(view: RunView, line: BranchView, attempt: AttemptView, event: Inten
 
 
 def _late(intent: IntentView, event: LateOutcome) -> None:
-    intent.late.append(event.outcome)
+    intent.late += (event.outcome,)
     intent.running = False
     if not intent.open:
         return

@@ -109,7 +109,8 @@ class IntentPending(OfIntent):
     """The claim to perform one effect, with everything recovery will need, frozen now.
 
     Without `args`, they are those of the step: a tool that is its own step keeps them there. `returns` is what the
-    tool's result is annotated as, for an operator who must supply it.
+    tool's result is annotated as, for an operator who must supply it. `summary` is what the tool's author says of the
+    call; empty where nothing was written.
     """
 
     tool: str
@@ -237,6 +238,12 @@ IntentEvent: TypeAlias = (
     | LateOutcome
     | ReadDropped
 )
+
+
+def short(tool: str) -> str:
+    """A call whose arguments are not shown: `pay(…)`."""
+    return f"{tool}(…)"
+
 
 # ---- its state ---------------------------------------------------------------------------------------------
 

@@ -26,6 +26,7 @@ from poimen.kernel.intent import (
     Resolution,
     Returned,
     did_nothing,
+    short,
 )
 
 if TYPE_CHECKING:
@@ -69,11 +70,16 @@ class IntentView:
     resolution: IntentResolved | None = None
     dropped: bool = False
     timed_out: bool = False
-    probes: list[tuple[int, IntentProbed]] = field(default_factory=list)
+    probes: tuple[tuple[int, IntentProbed], ...] = ()
     demoted_to: EffectClass | None = None
     claimed_by: str = ""
-    late: list[Outcome] = field(default_factory=list)
+    late: tuple[Outcome, ...] = ()
     running: bool = False
+
+    @property
+    def says(self) -> str:
+        """What it is, for people: its author's words, else the call without its arguments, which may be secret."""
+        return self.pending.summary or short(self.pending.tool)
 
     @property
     def state(self) -> IntentState:
@@ -151,12 +157,17 @@ class AttemptView:
     unknown_ordinals: tuple[int, ...] = ()
     resumes: int = 0
     intents: dict[int, IntentView] = field(default_factory=dict)
-    fired: list[tuple[int, int]] = field(default_factory=list)
+    fired: tuple[tuple[int, int], ...] = ()
 
     @property
     def live(self) -> bool:
         """Neither ended nor waiting to start."""
         return self.state is AttemptState.RUNNING
+
+    @property
+    def has_open(self) -> bool:
+        """Of one of its effects nobody knows what became of it."""
+        return any(intent.open for intent in self.intents.values())
 
     def unknown(self) -> list[IntentView]:
         """Its intents that are Dispatched and unresolved, READs excepted."""
@@ -235,9 +246,8 @@ class StepView:
 
     def effects(self, attempt: int) -> dict[int, IntentView]:
         """The effects that attempt `attempt` sees by ordinal: those it inherited, then its own."""
-        seen = self.inherited(attempt)
-        seen.update(self.attempts[attempt - 1].intents)
-        return seen
+        own = self.attempts[attempt - 1].intents
+        return {**self.inherited(attempt), **own} if attempt > 1 else dict(own)
 
     def inherited(self, attempt: int) -> dict[int, IntentView]:
         """What attempt `attempt` takes over from the one before.

@@ -123,6 +123,9 @@ class DecisionLedger:
     def record_commit(self, decision_id: str) -> None:
         """Record that what a decision asked for is done; durable when this returns. Again: nothing is written.
 
+        Arguments:
+            decision_id: as given to `record_intent`.
+
         Raises:
             NotFound: no intent of this id is recorded, or `compact` has dropped it.
             NotStorable, CommitUnknown, StorageFailed: see `record_intent`.

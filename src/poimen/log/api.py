@@ -11,7 +11,7 @@ Source: design storage.md, "The log".
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -20,12 +20,11 @@ if TYPE_CHECKING:
     from poimen.kernel.errors import PoimenError
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewRecord:
+class NewRecord(NamedTuple):
     """One encoded event on its way into the log.
 
     Arguments:
-        record_id: 32 hex digits made by the writer, unique in the run.
+        raw_id: 16 bytes made by the writer, unique in the run; people and files see `record_id`.
         branch: the branch that it belongs to.
         kind: tag and version, such as `intent.dispatched.v1`.
         subject: what it is about, such as `intent:charge#0/1/0`; `expect` refers to it.
@@ -33,16 +32,20 @@ class NewRecord:
         at: microseconds since the Unix epoch, UTC, by the writer's clock.
     """
 
-    record_id: str
+    raw_id: bytes
     branch: str
     kind: str
     subject: str
     body: bytes
     at: int
 
+    @property
+    def record_id(self) -> str:
+        """The id as 32 hex digits."""
+        return self.raw_id.hex()
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+
+class Record(NamedTuple):
     """One event as stored. `pos` is the feed position, `epoch` is 0 for outsiders, `hash` is the chain's."""
 
     run: str
@@ -75,8 +78,7 @@ class Blob:
     body: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
+class Batch(NamedTuple):
     """The records of one append.
 
     Arguments:
@@ -101,8 +103,7 @@ class Batch:
     blobs: tuple[Blob, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Committed:
+class Committed(NamedTuple):
     """Where a batch landed: LSNs `first` to `last`, and the chain's hash after it."""
 
     first: int
@@ -223,6 +224,10 @@ class Store(Protocol):
 
     def backup(self, to: Path) -> None:
         """Write a verified copy to a new file, renamed into place when it is whole."""
+        ...
+
+    def idle(self) -> None:
+        """Use a moment in which nobody waits for what grows or falls due: a WAL that is full, an anchor that is old."""
         ...
 
     def close(self) -> None:

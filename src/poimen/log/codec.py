@@ -11,12 +11,15 @@ Source: design storage.md, "The log".
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Mapping
 from enum import Enum
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, get_args, get_type_hints
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final, get_args, get_type_hints
 
 import msgspec
+from msgspec.structs import asdict, astuple
 
 from poimen import clock
 from poimen.kernel import events as e
@@ -80,9 +83,10 @@ _OUTCOME_TAGS: Final[dict[type, str]] = {cls: tag for tag, cls in OUTCOMES.items
 
 _BLOB: Final = "$blob"
 _TERMS: Final = tuple(spec.name for spec in dataclasses.fields(Terms))
-_encoder: Final = msgspec.json.Encoder(order="sorted")
-_encode: Final[Callable[[Any], bytes]] = _encoder.encode
-_Fields: TypeAlias = tuple[tuple[str, "Callable[[Any], Any] | None", Any], ...]
+_encode: Final[Callable[[Any], bytes]] = msgspec.json.Encoder(order="sorted").encode
+
+
+# ---- out -------------------------------------------------------------------------------------------------------
 
 
 def _out_payload(value: i.Payload | None) -> Any:
@@ -91,22 +95,51 @@ def _out_payload(value: i.Payload | None) -> Any:
     return None if value is None else {_BLOB: value}
 
 
-def _out_outcome(outcome: i.Outcome) -> dict[str, Any]:
-    return {"kind": _OUTCOME_TAGS[type(outcome)], **_fields_of(outcome)}
+def _out(value: Any) -> msgspec.Struct:
+    return _FORMS[type(value)](value)
 
 
-def _out_terms(terms: Terms) -> dict[str, Any]:
-    return {name: value for name in _TERMS if (value := getattr(terms, name)) is not None}
+class _Forms(dict[type, "Callable[[Any], msgspec.Struct]"]):
+    """By class: a function that turns an instance into a struct that is encoded as the instance shall be stored.
+
+    The struct leaves out what has its default value; it is made when it is first wanted. What can be done to a record
+    beforehand, for its class, is done here: this runs for each record, and reflection costs more than the JSON.
+    """
+
+    def __missing__(self, cls: type) -> Callable[[Any], msgspec.Struct]:
+        hints = get_type_hints(cls)
+        shape: list[tuple[str, Any, Any]] = []
+        for spec in dataclasses.fields(cls):
+            default = None if cls is Terms and type(None) in get_args(hints[spec.name]) else spec.default
+            shape.append((spec.name, Any, msgspec.NODEFAULT if default is dataclasses.MISSING else default))
+        shape.sort(key=lambda field: field[2] is not msgspec.NODEFAULT)
+        names = [name for name, _, _ in shape]
+        turns = [(n, turn) for n, name in enumerate(names) if (turn := _turn(hints[name], shape[n][2])) is not None]
+        tag = (_OUTCOME_TAGS[cls],) if cls in _OUTCOME_TAGS else ()
+        shape[:0] = [("kind", str, msgspec.NODEFAULT)] * len(tag)
+        struct = msgspec.defstruct(cls.__name__, shape, omit_defaults=True, gc=False)
+        get = attrgetter(*names) if len(names) > 1 else lambda value: (getattr(value, names[0]),)
+
+        def form(value: Any) -> msgspec.Struct:
+            given = [*get(value)]
+            for n, turn in turns:
+                given[n] = turn(given[n])
+            return struct(*tag, *given)
+
+        self[cls] = form
+        return form
 
 
-def _fields_of(event: Any) -> dict[str, Any]:
-    """The fields that say something: one that has its default value is left out."""
-    found: dict[str, Any] = {}
-    for name, out, default in _outs(type(event)):
-        value = getattr(event, name)
-        if value != default:
-            found[name] = out(value) if out is not None else value
-    return found
+_FORMS: Final = _Forms()
+
+
+def _turn(hint: Any, default: Any) -> Callable[[Any], Any] | None:
+    """What must be done to a field's value. A struct knows its defaults by identity, and texts have one if interned."""
+    if _is_payload(hint):
+        return _out_payload
+    if _is_outcome(hint) or hint is Terms:
+        return _out
+    return sys.intern if isinstance(default, str) and default else None
 
 
 def _is_payload(hint: object) -> bool:
@@ -117,46 +150,24 @@ def _is_outcome(hint: object) -> bool:
     return i.Returned in get_args(hint)
 
 
-_known_fields: Final[dict[type, _Fields]] = {}
-
-
-def _outs(cls: type) -> _Fields:
-    """Field names of an event type, each with what must be done to its value before encoding, and its default."""
-    known = _known_fields.get(cls)
-    if known is not None:
-        return known
-    hints = get_type_hints(cls)
-    found: list[tuple[str, Callable[[Any], Any] | None, Any]] = []
-    for spec in dataclasses.fields(cls):
-        hint = hints[spec.name]
-        out: Callable[[Any], Any] | None = None
-        if _is_payload(hint):
-            out = _out_payload
-        elif _is_outcome(hint):
-            out = _out_outcome
-        elif hint is Terms:
-            out = _out_terms
-        found.append((spec.name, out, spec.default))
-    _known_fields[cls] = tuple(found)
-    return _known_fields[cls]
-
-
 def encode(event: e.Event) -> bytes:
     """The canonical JSON of an event's fields."""
     try:
-        return _encode(_fields_of(event))
+        return _encode(_FORMS[type(event)](event))
     except UnicodeEncodeError:
-        return _encode(_scrubbed(_fields_of(event)))
+        return _encode(_scrubbed(_FORMS[type(event)](event)))
 
 
 def _scrubbed(value: Any) -> Any:
     """Texts for people (reasons, evidence, tags) with what is no Unicode replaced; payloads are escaped before."""
     if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode()
+        return value if value.isascii() else value.encode("utf-8", "replace").decode()
     if isinstance(value, Mapping):
         return {_scrubbed(name): _scrubbed(each) for name, each in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_scrubbed(each) for each in value]
+        return tuple(_scrubbed(each) for each in value)
+    if isinstance(value, msgspec.Struct):
+        return type(value)(*(_scrubbed(each) for each in astuple(value)))
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {spec.name: _scrubbed(getattr(value, spec.name)) for spec in dataclasses.fields(value)}
     return value
@@ -171,12 +182,12 @@ def record(event: e.Event, *, branch: str, at: int | None = None) -> NewRecord:
         at: microseconds since the Unix epoch; now when left out.
     """
     return NewRecord(
-        record_id=clock.record_id(),
-        branch=branch,
-        kind=KINDS[type(event)],
-        subject=e.subject(event),
-        body=encode(event),
-        at=clock.wall_us() if at is None else at,
+        clock.record_id(),
+        branch,
+        KINDS[type(event)],
+        e.subject(event),
+        encode(event),
+        clock.wall_us() if at is None else at,
     )
 
 
@@ -218,30 +229,27 @@ def _reader(cls: type) -> Callable[[bytes], Any]:
     turns: list[tuple[str, Callable[[Any], Any]]] = []
     for spec in dataclasses.fields(cls):
         hint = hints[spec.name]
-        kind: Any = hint
+        kind: Any = msgspec.Raw
         default: Any = msgspec.NODEFAULT
         if spec.default is not dataclasses.MISSING:
             default = spec.default
         elif spec.default_factory is not dataclasses.MISSING:
             default = msgspec.field(default_factory=spec.default_factory)
         if _is_payload(hint):
-            kind = msgspec.Raw
             default = msgspec.Raw(b"") if default is None else default
             turns.append((spec.name, _in_optional_payload if type(None) in get_args(hint) else _in_payload))
         elif _is_outcome(hint):
-            kind = msgspec.Raw
             turns.append((spec.name, _in_outcome))
         elif hint is Terms:
-            kind = msgspec.Raw
             turns.append((spec.name, _in_terms))
+        else:
+            kind = hint
         shape.append((spec.name, kind, default))
-    struct = msgspec.defstruct(cls.__name__, shape, kw_only=True)
+    struct = msgspec.defstruct(cls.__name__, shape, kw_only=True, gc=False)
     decode = msgspec.json.Decoder(struct).decode
-    names = [spec.name for spec in dataclasses.fields(cls)]
 
     def read(body: bytes) -> Any:
-        raw = decode(body)
-        fields = {name: getattr(raw, name) for name in names}
+        fields = asdict(decode(body))
         for name, turn in turns:
             fields[name] = turn(fields[name])
         return cls(**fields)

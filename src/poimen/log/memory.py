@@ -291,12 +291,14 @@ def _chained(batch: Batch, head: Head, pos: int) -> list[Record]:
     fresh: list[Record] = []
     prev = head.hash
     for n, new in enumerate(batch.records, start=1):
+        if not isinstance(new.raw_id, bytes) or len(new.raw_id) != chain.ID_BYTES:
+            raise NotStorable(f"a record of run {batch.run} has no id of 16 bytes", where=batch.run, run_id=batch.run)
         record = Record(
             run=batch.run,
             lsn=head.lsn + n,
             pos=pos + n,
             branch=new.branch,
-            record_id=new.record_id.lower(),
+            record_id=new.record_id,
             kind=new.kind,
             subject=new.subject,
             body=new.body,
@@ -305,9 +307,9 @@ def _chained(batch: Batch, head: Head, pos: int) -> list[Record]:
             hash=b"",
         )
         prev = chain.link_of(prev, record)
-        if not prev or len(new.record_id) != 2 * chain.ID_BYTES:
+        if not prev:
             raise NotStorable(f"a record of run {batch.run} cannot be written", where=batch.run, run_id=batch.run)
-        fresh.append(replace(record, hash=prev))
+        fresh.append(record._replace(hash=prev))
     if not fresh:
         raise NotStorable(f"a batch for run {batch.run} has no record", where=batch.run, run_id=batch.run)
     return fresh

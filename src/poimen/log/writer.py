@@ -87,18 +87,24 @@ class Door:
         return ticket
 
     def flush(self) -> None:
-        """Commit all that waits, unless another thread is doing so (it then takes what waits as well)."""
-        while self._queue:
-            if not self._turn.acquire(blocking=False):
-                return
+        """Commit all that waits, unless another thread is doing so (it then takes what waits as well).
+
+        Raises:
+            BaseException: what is no error of the log, after everybody was told.
+        """
+        failed: BaseException | None = None
+        while self._queue and self._turn.acquire(blocking=False):
+            taken = self._take()
             try:
-                taken = self._take()
                 if taken:
                     self._commit(taken)
+            except BaseException as error:  # noqa: BLE001 (raised below: first nobody may be left waiting)
+                failed = failed or error
             finally:
                 self._turn.release()
-            if taken:
-                self._tell(taken)
+            self._tell(taken)
+        if failed is not None:
+            raise failed
 
     def append(self, batch: Batch) -> Committed:
         """Submit, commit and wait, for callers that may block.
@@ -114,34 +120,18 @@ class Door:
         return ticket.outcome()
 
     def _take(self) -> list[Ticket]:
-        taken: list[Ticket] = []
-        queue = self._queue
-        while queue:
-            taken.append(queue.popleft())
-        return taken
+        return [self._queue.popleft() for _ in range(len(self._queue))]
 
     def _commit(self, taken: list[Ticket]) -> None:
-        if self._dead is not None:
-            self._refuse(taken, self._dead)
-            return
         try:
+            if self._dead is not None:
+                raise self._dead
             results = self.store.commit([ticket.batch for ticket in taken])
-        except CommitUnknown as error:
-            self._dead = StorageFailed(
-                "the log was closed by a failed commit",
-                why=str(error.message),
-                hint="end this process; the next opening settles what is doubtful",
-            )
-            self._refuse(taken, error)
-            return
-        except PoimenError as error:
-            self._refuse(taken, error)
-            return
         except BaseException as error:
-            # Not one of the backend's own errors: what it did is unknown, and nobody may be left waiting.
-            self._dead = StorageFailed("the log was closed by an interrupted commit", why=repr(error))
-            self._refuse(taken, CommitUnknown(f"the commit was interrupted: {error!r}"))
-            raise
+            self._refuse(taken, error)
+            if not isinstance(error, PoimenError):
+                raise
+            return
         self.commits += 1
         for ticket, result in zip(taken, results, strict=True):
             if isinstance(result, PoimenError):
@@ -150,10 +140,17 @@ class Door:
                 ticket.committed = result
             ticket.done = True
 
-    @staticmethod
-    def _refuse(taken: list[Ticket], error: PoimenError) -> None:
+    def _refuse(self, taken: list[Ticket], error: BaseException) -> None:
+        """A commit has failed. One of which nobody knows whether it is durable is the last one of this door."""
+        told = error if isinstance(error, PoimenError) else CommitUnknown(f"the commit was interrupted: {error!r}")
+        if isinstance(told, CommitUnknown):
+            self._dead = StorageFailed(
+                "the log was closed by a failed commit",
+                why=str(told.message),
+                hint="end this process; the next opening settles what is doubtful",
+            )
         for ticket in taken:
-            ticket.error = error
+            ticket.error = told
             ticket.done = True
 
     def _tell(self, taken: list[Ticket]) -> None:

@@ -9,6 +9,7 @@ Source: design api.md, "Command line" and "Configuration".
 from __future__ import annotations
 
 import functools
+import logging
 import os
 import re
 import sys
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from poimen import clock
+from poimen._typing import override
 from poimen.blobs.tables import TieredBlobs
 from poimen.cli.frame.declaring import GIVEN, pasted
 from poimen.cli.frame.output import Output, rfc3339
@@ -142,6 +144,19 @@ class Session:
                 error.message = f"{error.message} ({self.location.source})"
             raise
 
+    @contextmanager
+    def telling(self) -> Iterator[None]:
+        """Say beside the data what those who drive runs tell whoever watches."""
+        logger, listener = logging.getLogger("poimen.told"), _Listener(self.out)
+        level = logger.level
+        logger.setLevel(logging.INFO)
+        logger.addHandler(listener)
+        try:
+            yield
+        finally:
+            logger.removeHandler(listener)
+            logger.setLevel(level)
+
     def command(self, text: str) -> str:
         """A command to be pasted: with the database and the settings, where they were given on this line."""
         return pasted(text, self.db, self.env_file)
@@ -179,6 +194,19 @@ class Session:
         """
         if self.asks and not self.yes and not self.dry_run:
             click.confirm(question, abort=True, err=True)
+
+
+class _Listener(logging.Handler):
+    """Passes on what is told."""
+
+    def __init__(self, out: Output) -> None:
+        super().__init__()
+        self._out = out
+
+    @override
+    def emit(self, record: logging.LogRecord) -> None:
+        """Say it."""
+        self._out.say(record.getMessage())
 
 
 def _read_env(file: Path) -> None:

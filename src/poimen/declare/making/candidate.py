@@ -295,7 +295,7 @@ def _plain_function(fn: object, kind: str) -> types.FunctionType:
             kind,
             "it is a method",
             why="its object would have to be stored with each call and found again after a restart",
-            hint="make it a function of the module and pass what it needs; poimen.resource(T) gives open clients",
+            hint="make it a function of the module and pass what it needs; open clients inside it",
         )
     if inspect.isasyncgenfunction(fn) or inspect.isgeneratorfunction(fn):
         _refuse(

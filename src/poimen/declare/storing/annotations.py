@@ -18,6 +18,13 @@ from collections.abc import Callable
 from inspect import Parameter
 from typing import Any, Final
 
+from poimen.declare.storing.classes.pydantic_models import has_schema, is_model, model_codec, model_kinds, schema_codec
+from poimen.declare.storing.classes.records import (
+    record_codec,
+    shape_of,
+    typed_dict_codec,
+    typed_dict_required,
+)
 from poimen.declare.storing.codec import (
     ALL_KINDS,
     MAX_DEPTH,
@@ -44,13 +51,6 @@ from poimen.declare.storing.hints import (
     type_arguments,
 )
 from poimen.declare.storing.leaves import LEAVES, enum_codec, literal_codec
-from poimen.declare.storing.pydantic_models import has_schema, is_model, model_codec, model_kinds, schema_codec
-from poimen.declare.storing.records import (
-    record_codec,
-    shape_of,
-    typed_dict_codec,
-    typed_dict_required,
-)
 from poimen.declare.storing.unions import ANY, any_of, union_codec
 
 _KEPT: Final = 4096
@@ -346,7 +346,7 @@ def not_storable(annotation: Any) -> Refusal:
     """The refusal of a type that has no stored form."""
     return Refusal(
         f"{label(annotation)} cannot be stored",
-        hint="pass plain data; take what is open (clients, files) from poimen.resource(...); "
+        hint="pass plain data; open clients and files inside the tool that uses them; "
         "or register a codec for the class with register_codec",
     )
 

@@ -39,6 +39,8 @@ TYPE: Final = "$type"
 VALUE: Final = "value"
 ESCAPE: Final = "object"
 """The tag of an object that has a key `$type` of its own."""
+PAIRS: Final = "pairs"
+"""The tag of a dict whose keys are not all texts."""
 
 
 _AS_THEY_ARE: Final[frozenset[type]] = frozenset({str, int, bool, NoneType})
@@ -77,7 +79,7 @@ def any_enc(value: Any, depth: int) -> Any:
         except Refusal as refusal:
             raise refusal.inside(f"[{len(out)}]", value) from refusal.__cause__
         return out
-    codec = REGISTRY.by_class.get(kind) or _CLOSED.get(kind)
+    codec = REGISTRY.by_class.get(kind) or CLOSED.get(kind)
     if codec is None:
         raise _open_refusal(value)
     return tagged(codec.tag, codec.enc(value, depth))
@@ -87,7 +89,7 @@ def _any_dict(value: dict[Any, Any], depth: int) -> dict[str, Any]:
     if depth >= MAX_DEPTH:
         raise too_deep()
     if not set(map(type, value)) <= _TEXT:
-        return tagged("pairs", _PAIRS.enc(value, depth))
+        return tagged(PAIRS, _PAIRS.enc(value, depth))
     out: dict[str, Any] = {}
     key = ""
     try:
@@ -135,7 +137,7 @@ ANY: Final = Codec(label="Any", tag="Any", types=frozenset(), kinds=ALL_KINDS, e
 """The codec of `Any`, `object` and what is not annotated."""
 
 _PAIRS: Final = dict_codec(ANY, ANY)
-_CLOSED: Final[dict[type, Codec]] = {
+CLOSED: Final[dict[type, Codec]] = {
     **TEXTS,
     type(Path()): LEAVES[Path],
     type(PurePath()): LEAVES[PurePath],
@@ -143,7 +145,8 @@ _CLOSED: Final[dict[type, Codec]] = {
     set: set_codec(ANY),
     frozenset: set_codec(ANY, made=frozenset),
 }
-_BY_TAG: Final[dict[str, Codec]] = {codec.tag: codec for codec in _CLOSED.values()} | {"pairs": _PAIRS}
+"""Other classes than those of JSON that are stored under `Any`."""
+_BY_TAG: Final[dict[str, Codec]] = {codec.tag: codec for codec in CLOSED.values()} | {PAIRS: _PAIRS}
 
 
 def any_of(kind: type, name: str, *, also: type | None = None) -> Codec:

@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import contextvars
 from typing import TYPE_CHECKING, Any, Literal
 
 from poimen.declare import values
 from poimen.declare.calling import CALLER
 from poimen.engine.driving.scopes import AttemptScope, BodyScope
-from poimen.engine.threads import ThreadScope
+from poimen.engine.eventloop.threads import ThreadScope
 from poimen.gate.error_record import rebuild, record_of
 from poimen.gate.guard import GivenUp, Raised, Value, compute, open_code
 from poimen.gate.port import Closed, Dropped, Key, Known, Landed, Stopped, Unknown
@@ -84,6 +83,12 @@ class Attempts:
                     known.recorded = dict(step.attempts[attempt - 1].intents)
         return known
 
+    def forget(self, call_key: str, attempt: int) -> None:
+        """The code was told how a call has ended: nothing of its last attempt is needed any more."""
+        scope = self.scopes.get((call_key, attempt))
+        if scope is not None:
+            scope.forget()
+
     def run_body(self, call: Call, attempt: int) -> None:
         """Run a step's code in the scope of its attempt."""
         driver, spec = self.driver, call.spec
@@ -91,7 +96,7 @@ class Attempts:
         if scope.dropped:
             return
         args, kwargs = spec.parameters.unpack(call.packed)
-        context = contextvars.copy_context()
+        context = call.context.copy()
         over: asyncio.Future[Any] | None = None
         if spec.is_async:
             context.run(CALLER.set, scope)
@@ -148,7 +153,7 @@ class Attempts:
 
         The end goes into the record when that is used up: whatever it holds was handed over before the end.
         """
-        scope.over = True
+        scope.over, scope.failure = True, error
         while not self._let_go(scope):
             left = [effect.future for effect in scope.effects.values() if not effect.future.done()]
             if not left:

@@ -11,8 +11,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from poimen.declare import values
-from poimen.engine.driving.replay import Differs
+from poimen.engine.driving.replay import SHOWN, Differs, decided
 from poimen.gate import points
+from poimen.gate.places import asked_at
 from poimen.kernel.errors import DecisionConflict, NotFound, NotStorable, Suspended
 from poimen.kernel.events import DecisionRecorded, DecisionSettled
 
@@ -31,9 +32,12 @@ class Decisions:
         self._driver = driver
 
     def decide(self, scope: Scope, decision_id: str, value: Any) -> Any:
-        """Record a decision; durable when it returns."""
+        """Record a decision; durable when it returns.
+
+        What is given back is decoded from bytes whose digest is that of the record, so it is the recorded value.
+        """
         _must_be_an_id(decision_id)
-        body = values.dump(value, path=f"decide({decision_id!r})")
+        body, stored = values.dump_own(value, path=f"decide({decision_id!r})")
         digest = values.digest(body)
         in_workflow = scope is self._driver.workflow
         known = self._driver.line.decisions.get(decision_id)
@@ -42,12 +46,13 @@ class Decisions:
             raise DecisionConflict(
                 f"decision {decision_id!r} was recorded with another value",
                 where=f"{self._driver.run} LSN {known.lsn}",
-                why=f"recorded: {self._driver.fetch(known.value)[:200]!r}; now: {body[:200]!r}",
-                hint="the recorded decision stands; use another id for another choice",
+                why=f"recorded: value {known.value_digest[:SHOWN]}; now: value {digest[:SHOWN]}",
+                hint="the recorded decision stands; use another id for another choice; the recorded value: "
+                f"poimen decisions ls --run {self._driver.run} --json --content",
                 decision_id=decision_id,
             )
         if ahead or (in_workflow and known is None):
-            self._claim(f"decide:{decision_id}", "decide", digest, f"decide {decision_id!r}")
+            self._claim(f"decide:{decision_id}", "decide", digest, decided(decision_id, digest))
         if known is None:
             seq = self._take_seq() if in_workflow else -1
             event = DecisionRecorded(
@@ -60,7 +65,7 @@ class Decisions:
             )
             self._driver.outbox.send_now((event,))
             points.reach("decided", decision_id)
-        return values.load(body)
+        return stored
 
     def settle(self, scope: Scope, decision_id: str) -> None:
         """Record that a decision was carried out; durable when it returns."""
@@ -99,16 +104,16 @@ class Decisions:
         if driver.ending.settling:
             raise Suspended
         try:
-            recorded = driver.script.claim(key=key, name=name, digest=digest, what=what)
+            recorded = driver.script.claim(key=key, kind=name, name=name, digest=digest, what=lambda: what + asked_at())
         except Differs as differs:
-            driver.ending.differ(differs.recorded, differs.asked)
+            driver.ending.differ(differs.recorded, differs.asked, about=differs.key)
             raise Suspended from differs
         if recorded:
             driver.workflow.seq += 1
         elif driver.script.complete:
             driver.steps.record_held()
         else:
-            driver.ending.differ(driver.script.next_unclaimed(), what)
+            driver.ending.differ_from_next(what + asked_at())
             raise Suspended
 
 

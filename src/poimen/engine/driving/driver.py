@@ -11,7 +11,6 @@ Source: design protocol.md, sections 2, 3 and 5.
 from __future__ import annotations
 
 import asyncio
-import contextvars
 from typing import TYPE_CHECKING, Any
 
 from poimen import clock
@@ -23,24 +22,26 @@ from poimen.engine.driving.effects import Effects
 from poimen.engine.driving.ending import Ending
 from poimen.engine.driving.hands import Hands
 from poimen.engine.driving.outbox import Outbox
-from poimen.engine.driving.replay import Script
-from poimen.engine.driving.scopes import WorkflowScope, scope_of
+from poimen.engine.driving.replay import SHOWN, Script
+from poimen.engine.driving.scopes import CallFuture, WorkflowScope, scope_of
 from poimen.engine.driving.steps import Steps
-from poimen.engine.loop import empty, run_loop
-from poimen.engine.threads import Threads, ThreadScope
-from poimen.engine.timers import Timers
+from poimen.engine.eventloop.loop import empty, run_loop
+from poimen.engine.eventloop.threads import Threads, ThreadScope
+from poimen.engine.eventloop.timers import Timers
 from poimen.gate.guard import open_code
 from poimen.kernel.branch import BranchState
 from poimen.kernel.errors import NotStorable, PoimenError, StepError
 from poimen.kernel.events import BranchResumed, BranchStarted, CancelDelivered
+from poimen.kernel.intent import short
 from poimen.kernel.views import trunk
 
 if TYPE_CHECKING:
+    import contextvars
     from collections.abc import Callable, Coroutine, Sequence
 
     from poimen.declare.specs import OnUnknown, ToolSpec, WorkflowSpec
     from poimen.engine.driving.scopes import Call
-    from poimen.engine.futures import RunTimer
+    from poimen.engine.eventloop.futures import RunTimer
     from poimen.engine.worker import Worker
     from poimen.gate.port import Key
     from poimen.kernel.events import Event
@@ -94,6 +95,8 @@ class Driver:
         self.moving = 0
         self.threads = Threads(self)
         self.timers = Timers(self)
+        self.over = CallFuture(self.loop, lambda _future: None)
+        self.over.set_result(None)
         self.background: set[asyncio.Task[Any]] = set()
         self.done: asyncio.Future[str] = self.main.create_future()
         self.error: BaseException | None = None
@@ -260,9 +263,10 @@ class Driver:
         try:
             positional, named = self.spec.parameters.unpack(args)
         except NotStorable as error:
-            self.ending.differ(f"{self.spec.name} with {args.decode()}", f"other parameters: {error.message}")
+            recorded = f"{short(self.spec.name)}, input {values.digest(args)[:SHOWN]}"
+            self.ending.differ(recorded, f"other parameters: {error.message}")
             return
-        context = contextvars.copy_context()
+        context = empty()  # of whoever starts it: another process, which goes on after a crash, has not got his
         if self.spec.is_async:
             context.run(CALLER.set, self.workflow)
             body: Coroutine[Any, Any, Any] = context.run(open_code(self.spec), *positional, **named)
@@ -341,9 +345,7 @@ class Driver:
         """Everything recorded was handed over: what the code has not asked for is a difference."""
         if self.loop.foreign:
             return False
-        left = self.script.next_unclaimed() or self.hands.unclaimed_effect()
-        if left:
-            self.ending.differ(left, self.script.unrecorded or ("the end" if self.root_ended() else "nothing more"))
+        if self.ending.differ_from_next(self.script.unrecorded):
             return False
         self.live = True
         held, self._held = self._held, []

@@ -17,14 +17,15 @@ from typing import TYPE_CHECKING, Any, Final
 from poimen import clock
 from poimen.declare.specs import described
 from poimen.declare.storing.hints import label
+from poimen.engine.driving.replay import SHOWN
 from poimen.engine.driving.scopes import AttemptScope, BodyScope, Call, CallFuture
-from poimen.engine.loop import empty
+from poimen.engine.eventloop.loop import empty
 from poimen.gate.guard import Guard
 from poimen.gate.port import Closed, Dropped, Key, Known, Landed, Refused, Stopped, Unknown
 from poimen.gate.request_id import generation, read_request_id, request_id
 from poimen.kernel.effect_class import EffectClass, Terms, stricter
 from poimen.kernel.errors import CodeChanged, Conflict, PoimenError, Suspended
-from poimen.kernel.intent import IntentDemoted, IntentPending, RuleApplied
+from poimen.kernel.intent import IntentDemoted, IntentPending, RuleApplied, short
 from poimen.kernel.resolution import key_lapse
 
 if TYPE_CHECKING:
@@ -80,6 +81,7 @@ class EffectPort:
             self.late(outcome)
         elif not self._driver.dropped:
             self._driver.submit((_applied(key, "call-ended", "unknown"),))
+        self._driver.worker.body_ended(self._driver)
         self._driver.loop.arm()
 
     def intent(self, key: Key) -> IntentView:
@@ -176,8 +178,9 @@ class Effects:
         if known is None:
             self.perform_in_step(scope, call)
         elif (known.pending.tool, known.pending.args_digest) != (spec.name, digest):
-            recorded = f"{known.pending.tool} as effect {ordinal} of {scope.step} with {known.pending.args_digest[:12]}"
-            self.driver.ending.differ(recorded, f"{spec.name} with {digest[:12]}: {call.what}")
+            recorded = f"{short(known.pending.tool)} as effect {ordinal} of {scope.step}"
+            recorded += f", arguments {known.pending.args_digest[:SHOWN]}"
+            self.driver.ending.differ(recorded, call.asked(), about=scope.step)
         elif ordinal in scope.recorded:
             self.driver.when_live(lambda: self.resume(call, scope.attempt, scope))
         return future
@@ -204,13 +207,13 @@ class Effects:
     def _perform(self, call: Call, attempt: int, scope: AttemptScope | None) -> None:
         try:
             pending = self._pending(call, attempt)
+            guard = self._guard(call.spec, pending, scope, call.packed)
         except CodeChanged as changed:
-            self.driver.ending.differ(changed.message, call.what)
+            self.driver.ending.differ(changed.message, call.what, about=call.key)
             return
         except Exception as broken:  # noqa: BLE001 (a value or a text of the user: this run stops, and says so)
             self.driver.ending.stop(broken)
             return
-        guard = self._guard(call.spec, pending, scope, call.packed)
         self._go(guard, guard.perform(), scope)
         if call.future.cancel_asked:
             guard.stop("cancel")
@@ -225,7 +228,6 @@ class Effects:
         if any(self._lapsed(known, terms) for known in earlier if known.pending.generation == number):
             number += 1  # nothing of it landed, and the far side may have forgotten its key
         identity = request_id(nonce=driver.nonce, step=step, ordinal=ordinal, tool=spec.name, generation=number)
-        args, kwargs = spec.parameters.unpack(call.packed)
         return IntentPending(
             step=step,
             attempt=attempt,
@@ -238,7 +240,7 @@ class Effects:
             args_digest=call.digest,
             request_id=read_request_id(identity, attempt=attempt) if read else identity,
             generation=number,
-            summary=described(spec.summary, spec, args, kwargs),
+            summary=described(spec.summary, spec, *spec.parameters.unpack(call.packed)) if spec.summary else "",
             decision=call.options.decision or "",
             returns=returns_of(spec),
         )
@@ -252,8 +254,7 @@ class Effects:
         return bool(first) and lapse is not None and known.did_nothing
 
     def _guard(self, spec: ToolSpec, pending: IntentPending, scope: AttemptScope | None, packed: bytes) -> Guard:
-        args, kwargs = spec.parameters.unpack(packed)
-        guard = Guard(EffectPort(self, scope), spec, pending, args, kwargs)
+        guard = Guard(EffectPort(self, scope), spec, pending, packed)
         self.guards[guard.key] = guard
         return guard
 

@@ -13,9 +13,11 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 from poimen.declare import values
+from poimen.engine.driving.replay import SHOWN
 from poimen.engine.driving.scopes import AttemptScope, CallFuture, Scope
-from poimen.engine.loop import empty, never_close
+from poimen.engine.eventloop.loop import empty, never_close
 from poimen.gate.error_record import record_of
+from poimen.gate.places import told
 from poimen.kernel.errors import Conflict, Fenced, PoimenError, Suspended, invariant
 from poimen.kernel.events import BranchEnded, BranchVerifying, BranchWaiting, Waiting
 from poimen.kernel.views import open_steps
@@ -42,18 +44,45 @@ class Ending:
         self._way: Callable[[], Coroutine[Any, Any, None]] | None = None
         self._patience: asyncio.TimerHandle | None = None
 
-    def differ(self, recorded: str, asked: str) -> None:
+    def differ(self, recorded: str, asked: str = "", *, about: str = "") -> None:
         """The code asks for something else than what is recorded: nothing is executed, the branch waits.
 
         In a replay at once. Live, what else is under way goes on, and the branch waits when nothing moves.
+
+        Arguments:
+            recorded: what is recorded, in words, without what agents passed or said.
+            asked: what the code asked for instead, likewise; "" where it asked for nothing.
+            about: the step's key, or `decide:ID`, `settle:ID`, where it is known.
         """
         if self._driver.dropped or self.settling:
             return
-        detail = f"recorded: {recorded}; the code asked for: {asked}"
+        before, now = self._driver.script.code_of(about), self._driver.worker.code
+        by = f" (code {before[:SHOWN]})" if before else ""
+        detail = f"recorded: {recorded}{by}; {self._did(asked, about)} (code {now[:SHOWN]})"
         if all(known.detail != detail for known in self.differences):
-            self.differences.append(Waiting(reason="code", about="workflow", detail=detail))
+            self.differences.append(Waiting(reason="code", about=about or "workflow", detail=detail))
         if not self._driver.live:
             self.rest(self.differences)
+
+    def differ_from_next(self, asked: str) -> bool:
+        """Whether something is recorded that the code has not asked for: the first such thing is the difference."""
+        left = self._driver.script.next_unclaimed()
+        what, about = (left.what, left.key) if left is not None else self._driver.hands.unclaimed_effect()
+        if what:
+            self.differ(what, asked, about=about)
+        return bool(what)
+
+    def _did(self, asked: str, step: str) -> str:
+        """What the code did instead: it asked for something else, it ended, it waits."""
+        if asked:
+            return f"the code asked for: {asked}"
+        root = self._driver.root
+        ends = [scope.failure for (key, _), scope in self._driver.attempts.scopes.items() if key == step]
+        ends.append(root.exception() if root is not None and root.done() and not root.cancelled() else None)
+        error = next((end for end in ends if isinstance(end, Exception)), None)
+        if error is not None:
+            return f"the code ended with {told(error)}"
+        return f"the code asked for: {'nothing more' if self._driver.root_ended() else 'nothing yet'}"
 
     def rest(self, reasons: Sequence[Waiting]) -> None:
         """Record why the branch waits, and let go of it. One that is cancelled waits for nobody: it ends."""
@@ -201,7 +230,7 @@ class Ending:
         self._driver.outbox.close()
         self._driver.steps.close()
         scopes: list[Scope] = [self._driver.workflow, *self._driver.attempts.scopes.values()]
-        for timer in (t for s in scopes for t in s.timers):
+        for timer in [t for s in scopes for t in s.timers.values()]:
             timer.cancel()
         futures = [c.future for c in self._driver.workflow.calls.values()]
         futures += [c.future for s in scopes if isinstance(s, AttemptScope) for c in s.effects.values()]

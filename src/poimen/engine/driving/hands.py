@@ -13,7 +13,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from poimen.declare import values
-from poimen.engine.driving.replay import HandOver, hand_over_of
+from poimen.engine.driving.replay import HandOver, described, hand_over_of
 from poimen.gate.error_record import rebuild
 from poimen.kernel.attempt import AttemptState
 from poimen.kernel.errors import EffectAbandoned, IndeterminateOutcome, InvariantViolated, NotStorable
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
     from poimen.engine.driving.driver import Driver
     from poimen.engine.driving.scopes import AttemptScope, Call, Scope
-    from poimen.engine.futures import RunTimer
     from poimen.gate.error_record import Kind
     from poimen.kernel.events import Event
     from poimen.kernel.intent import ErrorRecord, Outcome, Payload
@@ -89,8 +88,7 @@ class Hands:
             verdict = self._verdict(due)
             if verdict is _Verdict.NOT_YET:
                 if not driver.loop.foreign:
-                    asked = driver.script.unrecorded or ("nothing more" if driver.root_ended() else "nothing yet")
-                    driver.ending.differ(self._words(due), asked)
+                    driver.ending.differ(self._words(due), driver.script.unrecorded, about=due.step)
                 return False
             line.popleft()
             if verdict is _Verdict.GO:
@@ -111,9 +109,9 @@ class Hands:
             for call in scope.effects.values():
                 if call.ordinal in scope.inherited and not call.future.done():
                     call.future.end_cancelled()
-        elif kind == "timer" and n < len(scope.timers):
+        elif kind == "timer" and n < scope.timers_made:
             scope.handed.pop(0)
-            self._fire(scope.timers[n])
+            self._fire(scope, n)
         elif kind == "effect" and n in scope.effects:
             scope.handed.pop(0)
             self._tell_inherited(scope, scope.effects[n])
@@ -133,9 +131,11 @@ class Hands:
             # it was called off with its attempt, not by the code, which wants it now
             self._driver.effects.perform_in_step(scope, call)
 
-    def _fire(self, timer: RunTimer) -> None:
-        timer.fired = True
-        self._driver.loop.fire(timer)
+    def _fire(self, scope: Scope, n: int) -> None:
+        timer = scope.timers.pop(n, None)
+        if timer is not None:
+            timer.fired = True
+            self._driver.loop.fire(timer)
 
     def heir(self, scope: AttemptScope) -> None:
         """A scope that takes over what the attempt before was told."""
@@ -144,7 +144,9 @@ class Hands:
     def _words(self, due: HandOver) -> str:
         match due.kind:
             case "told" | "parked" | "start":
-                return f"attempt {due.attempt} of {due.step}"
+                step = self._driver.line.steps[due.step]
+                call = described(step.name, step.key, step.args_digest)
+                return call if due.attempt == 1 else f"attempt {due.attempt} of {call}"
             case "effect":
                 tool = self._driver.intent((due.step, due.attempt, due.n)).pending.tool
                 return f"{tool} as effect {due.n} of {due.step}, attempt {due.attempt}"
@@ -195,9 +197,9 @@ class Hands:
             return _Verdict.NOT_YET
         if scope.dropped:
             return _Verdict.MOOT
-        if due.n >= len(scope.timers):
+        if due.n >= scope.timers_made:
             return _Verdict.NOT_YET
-        return _Verdict.MOOT if scope.timers[due.n].cancelled() else _Verdict.GO
+        return _Verdict.GO if due.n in scope.timers else _Verdict.MOOT
 
     # ---- handing over --------------------------------------------------------------------------------------------
 
@@ -208,7 +210,7 @@ class Hands:
                 driver.deliver_cancel()
             case "timer":
                 scope: Scope = driver.attempts.scopes[due.step, due.attempt] if due.step else driver.workflow
-                self._fire(scope.timers[due.n])
+                self._fire(scope, due.n)
             case "start":
                 call = driver.workflow.calls[due.step]
                 call.parked = False
@@ -221,10 +223,15 @@ class Hands:
                     call.parked = True
                     driver.when_live(lambda: driver.steps.try_again(call))
             case "told":
-                self._tell(driver.workflow.calls[due.step], due.event)
+                call = driver.workflow.calls[due.step]
+                self._tell(call, due.event)
+                call.told(driver.over)
+                driver.attempts.forget(due.step, due.attempt)
             case "effect":
                 scope_of = driver.attempts.scopes[due.step, due.attempt]
-                self._tell_effect(scope_of, scope_of.effects[due.n], due.event)
+                call = scope_of.effects[due.n]
+                self._tell_effect(scope_of, call, due.event)
+                call.told(driver.over)
 
     def _tell(self, call: Call, event: Event) -> None:
         future = call.future
@@ -302,7 +309,7 @@ class Hands:
             value = values.load(self._driver.fetch(payload), call.spec.parameters.result, path=f"{call.spec.name}()")
         except NotStorable as error:
             self._driver.ending.differ(
-                f"{call.key} returned a value that the code can no longer read", str(error.message)
+                f"{call.key} returned a value that the code can no longer read", str(error.message), about=call.key
             )
             return
         call.future.set_result(value)
@@ -336,7 +343,7 @@ class Hands:
                 continue
             step = self._driver.line.steps[call.key]
             found += [
-                Waiting(reason="operator", about=str(intent.id), detail=intent.pending.summary)
+                Waiting(reason="operator", about=str(intent.id), detail=intent.says)
                 for intent in step.last.intents.values()
                 if intent.open
             ]
@@ -368,22 +375,23 @@ class Hands:
             for kind, n in scope.handed[:1]
         ]
 
-    def unclaimed_effect(self) -> str:
-        """An effect of a live attempt that is recorded and that its code has not asked for."""
+    def unclaimed_effect(self) -> tuple[str, str]:
+        """An effect of a live attempt that is recorded and that its code has not asked for, and its step."""
         for (key, attempt), scope in self._driver.attempts.scopes.items():
             last = self._driver.line.steps[key].last if key in self._driver.line.steps else None
             if last is None or last.no != attempt or last.state is not AttemptState.RUNNING:
                 continue
             for ordinal, known in scope.recorded.items():
                 if ordinal not in scope.effects and not scope.unknown:
-                    return f"{known.pending.tool} as effect {ordinal} of {key}"
-        return ""
+                    return f"{known.pending.tool} as effect {ordinal} of {key}", key
+        return "", ""
 
 
 def indeterminate(intent: IntentView) -> IndeterminateOutcome:
     """The error that a workflow is given about an unknown effect, where it wants to be told."""
     return IndeterminateOutcome(
-        f"{intent.pending.summary or intent.pending.tool} may have happened: verify first",
+        f"{intent.says} may have happened: verify first",
         where=str(intent.id),
+        hint=f"poimen inbox show {intent.id}",
         intent_id=str(intent.id),
     )

@@ -9,41 +9,38 @@ Source: design storage.md, "Durability" (Eventual) and "The log" (a driver's Con
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Final
 
 from poimen import clock
-from poimen.engine.loop import empty
+from poimen.blobs.api import INLINE_BYTES
+from poimen.engine.eventloop.loop import empty
+from poimen.engine.reading import fold_in
 from poimen.kernel.errors import Conflict, PoimenError, Suspended, invariant
 from poimen.kernel.events import (
     EVENTUAL,
     AttemptFailed,
     AttemptSucceeded,
-    BranchEnded,
-    BranchResumed,
-    BranchStarted,
-    BranchVerifying,
-    BranchWaiting,
+    state_after,
 )
 from poimen.kernel.fold import apply
 from poimen.log import codec
 from poimen.log.api import Batch, Blob
+from poimen.log.writer import Door
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Sequence
 
     from poimen.engine.driving.driver import Driver
     from poimen.engine.driving.replay import HandOver
+    from poimen.engine.worker import Worker
     from poimen.kernel.events import Event
     from poimen.kernel.intent import Payload
-    from poimen.log.api import Committed
+    from poimen.log.api import Committed, Store
     from poimen.log.writer import Ticket
 
 WAIT_S: Final = 0.1
 """How long a record that may wait, waits."""
-
-INLINE_BYTES: Final = 16 * 1024
-"""Bodies up to this size stand in the record itself."""
 
 
 class Sent:
@@ -234,7 +231,7 @@ class Outbox:
         else:
             try:
                 self._fold_own(sent, ticket.outcome())
-            except PoimenError as error:  # a record that cannot follow: the log holds it, this driver must not go on
+            except Exception as error:  # noqa: BLE001 (the log holds it: this driver must not go on; others' tickets wait)
                 sent.error = error
                 driver.ending.stop(error)
         future = sent.future
@@ -264,7 +261,11 @@ class Outbox:
         """Fold what outsiders have appended."""
         if not self._closed:
             before = self._driver.view.lsn
-            self._fold(None)
+            try:
+                self._fold(None)
+            except PoimenError as error:
+                self._driver.ending.stop(error)
+                return
             if self._driver.view.lsn != before:
                 self._driver.folded_outside()
                 self._driver.loop.arm()
@@ -274,9 +275,7 @@ class Outbox:
         for record in self._driver.worker.store.read(view.run, after=view.lsn, upto=upto):
             if upto is None and record.epoch == self._driver.epoch:
                 break  # our own, on its way: folded when its ticket is done
-            event = codec.event_of(record)
-            apply(view, lsn=record.lsn, at=record.at, branch=record.branch, event=event, epoch=record.epoch)
-            view.hash = record.hash
+            fold_in(view, record)
 
     def close(self) -> None:
         """Append nothing more. What waits is lost, as it may be."""
@@ -290,19 +289,47 @@ class Outbox:
             self._send(())
 
 
-def state_after(events: Sequence[Event]) -> str | None:
-    """The state of the branch after these records, where they change it."""
-    state: str | None = None
-    for event in events:
-        match event:
-            case BranchStarted() | BranchResumed():
-                state = "RUNNING"
-            case BranchWaiting():
-                state = "WAITING"
-            case BranchVerifying():
-                state = "VERIFYING"
-            case BranchEnded():
-                state = event.state
-            case _:
-                pass
-    return state
+class LoopDoor:
+    """The log's door, as seen from one event loop.
+
+    A lone effect commits in place; otherwise all submissions of one turn of the loop share a commit.
+    """
+
+    def __init__(self, store: Store, worker: Worker) -> None:
+        self._door = Door(store)
+        self._worker = worker
+        self._loop = asyncio.get_running_loop()
+        self._armed = False
+
+    @property
+    def commits(self) -> int:
+        """How many transactions were committed through it."""
+        return self._door.commits
+
+    def submit(self, batch: Batch, sent: Sent) -> None:
+        """Put a batch in line; its owner is told when it has landed, perhaps before this returns."""
+        self._door.submit(batch, self._told, sent)
+        if self._armed:
+            return
+        if self._worker.open_guards <= 1 and self._door.waiting == 1:
+            self._door.flush()
+        else:
+            self._armed = True
+            self._loop.call_soon(self._turn, context=empty())
+
+    def flush_now(self) -> None:
+        """Commit what waits, in place."""
+        self._door.flush()
+
+    def append(self, batch: Batch) -> None:
+        """Append for an outsider and wait in place."""
+        self._door.append(batch)
+
+    def _turn(self) -> None:
+        self._armed = False
+        self._door.flush()
+
+    @staticmethod
+    def _told(tickets: Sequence[Ticket]) -> None:
+        for ticket in tickets:
+            ticket.owner.box.landed(ticket.owner, ticket)

@@ -21,6 +21,8 @@ from poimen.kernel.events import (
     AttemptStarted,
     AttemptSucceeded,
     AttemptTimedOut,
+    BranchResumed,
+    BranchStarted,
     CancelDelivered,
     DecisionRecorded,
     DecisionSettled,
@@ -28,20 +30,19 @@ from poimen.kernel.events import (
     TimerFired,
 )
 from poimen.kernel.fold import tells
-from poimen.kernel.intent import IntentCommitted, IntentResolved, ReadDropped, RuleApplied
+from poimen.kernel.intent import IntentCommitted, IntentResolved, ReadDropped, RuleApplied, short
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from poimen.kernel.events import Event
-    from poimen.kernel.intent import Payload
     from poimen.kernel.views import BranchView
 
 Kind: TypeAlias = Literal["told", "parked", "effect", "timer", "cancel", "start"]
 
 
-SHOWN = 200
-"""How many characters of a call's arguments are shown to people."""
+SHOWN = 8
+"""How many hex digits of a digest are shown to people. Arguments and values are agent text: they are not shown."""
 
 
 @dataclass(slots=True)
@@ -91,23 +92,26 @@ def hand_over_of(event: Event, at: int, *, ready: bool) -> HandOver | None:
             return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class RecordedCall:
-    """A call of the workflow as recorded. `digest` is that of its arguments or its value."""
+    """A call of the workflow as recorded: `digest` is that of its arguments or its value, `code` of who recorded it."""
 
     key: str
+    kind: str
     name: str
     digest: str
     what: str
+    code: str
 
 
 class Differs(Exception):
-    """The code asks for something else than what is recorded."""
+    """The code asks for something else than what is recorded: `key` names the call that is."""
 
-    def __init__(self, recorded: str, asked: str) -> None:
-        super().__init__(recorded, asked)
+    def __init__(self, recorded: str, asked: str, key: str) -> None:
+        super().__init__(recorded, asked, key)
         self.recorded = recorded
         self.asked = asked
+        self.key = key
 
 
 class Script:
@@ -124,6 +128,7 @@ class Script:
         self.claimed = 0
         self.unrecorded = ""
         self.queue: deque[HandOver] = deque()
+        self._code = ""
         for at, event, epoch in records:
             self._call(event)
             if epoch:
@@ -133,21 +138,22 @@ class Script:
 
     def _call(self, event: Event) -> None:
         match event:
+            case BranchStarted() | BranchResumed():
+                self._code = event.code
             case AttemptStarted() | StepComputed() if event.seq == len(self.calls) and event.step not in self.by_key:
-                what = described(event.name, event.step, event.args)
-                self._add(RecordedCall(key=event.step, name=event.name, digest=event.args_digest, what=what))
+                what = described(event.name, event.step, event.args_digest)
+                self._add(event.step, event.kind, event.name, event.args_digest, what)
             case DecisionRecorded() if event.seq == len(self.calls):
-                key = f"decide:{event.id}"
-                self._add(RecordedCall(key=key, name="decide", digest=event.value_digest, what=f"decide {event.id!r}"))
+                what = decided(event.id, event.value_digest)
+                self._add(f"decide:{event.id}", "decide", "decide", event.value_digest, what)
             case DecisionSettled() if event.seq == len(self.calls):
-                key = f"settle:{event.id}"
-                self._add(RecordedCall(key=key, name="settle", digest="", what=f"settle {event.id!r}"))
+                self._add(f"settle:{event.id}", "settle", "settle", "", f"settle {event.id!r}")
             case _:
                 pass
 
-    def _add(self, call: RecordedCall) -> None:
-        self.by_key[call.key] = len(self.calls)
-        self.calls.append(call)
+    def _add(self, key: str, kind: str, name: str, digest: str, what: str) -> None:
+        self.by_key[key] = len(self.calls)
+        self.calls.append(RecordedCall(key, kind, name, digest, what, self._code))
 
     @property
     def complete(self) -> bool:
@@ -158,14 +164,15 @@ class Script:
         """Whether a call is recorded and has not been claimed yet."""
         return self.by_key.get(key, -1) >= self.claimed
 
-    def claim(self, *, key: str, name: str, digest: str, what: str) -> bool:
+    def claim(self, *, key: str, kind: str, name: str, digest: str, what: Callable[[], str]) -> bool:
         """Claim a call; False when it is not in the record.
 
         Arguments:
             key: the step's key, or `decide:ID`, `settle:ID`.
+            kind: `tool`, `model`, `step`, `decide` or `settle`.
             name: of the tool, model or step.
             digest: of the arguments or the value.
-            what: the call in words, for people.
+            what: gives the call in words, for people.
 
         Raises:
             Differs: another call was recorded here, or this one with other arguments.
@@ -173,29 +180,36 @@ class Script:
         index = self.by_key.get(key)
         if index is None or index < self.claimed:
             if not self.complete:
-                self.unrecorded = self.unrecorded or what
+                self.unrecorded = self.unrecorded or what()
             return False
         expected = self.calls[self.claimed]
         if self.unrecorded:
-            raise Differs(f"{expected.what}, with no call before it", self.unrecorded)
-        if index != self.claimed:
-            raise Differs(expected.what, what)
-        if expected.name != name:
-            raise Differs(expected.what, what)
-        if expected.digest != digest:
-            raise Differs(expected.what, what)
+            raise Differs(f"{expected.what}, with no call before it", self.unrecorded, expected.key)
+        if index != self.claimed or (expected.name, expected.digest) != (name, digest):
+            raise Differs(expected.what, what(), expected.key)
+        if expected.kind != kind:
+            raise Differs(f"the {expected.kind} {expected.what}", f"the {kind} {what()}", expected.key)
         self.claimed += 1
         return True
 
-    def next_unclaimed(self) -> str:
+    def next_unclaimed(self) -> RecordedCall | None:
         """The first recorded call that the code has not asked for."""
-        return self.calls[self.claimed].what if not self.complete else ""
+        return self.calls[self.claimed] if not self.complete else None
+
+    def code_of(self, key: str) -> str:
+        """The digest of the code that recorded a call; "" where no such call is recorded."""
+        index = self.by_key.get(key)
+        return self.calls[index].code if index is not None else ""
 
 
-def described(name: str, key: str, args: Payload) -> str:
-    """A call in words: `charge{"cents":4200} as charge#0`; long arguments are cut."""
-    text = args.decode(errors="replace") if isinstance(args, bytes) else f"<{args.size} bytes>"
-    return f"{name}{text if len(text) <= SHOWN else text[:SHOWN] + '…'} as {key}"
+def described(name: str, key: str, digest: str) -> str:
+    """A call in words, its arguments by their digest: `charge(…) as charge#0, arguments 3fa9c1d2`."""
+    return f"{short(name)} as {key}, arguments {digest[:SHOWN]}"
+
+
+def decided(decision_id: str, digest: str) -> str:
+    """A decision in words, its value by its digest."""
+    return f"decide {decision_id!r}, value {digest[:SHOWN]}"
 
 
 def _wanted(line: BranchView, due: HandOver) -> bool:

@@ -10,12 +10,14 @@ Source: design protocol.md, sections 3 and 5; api.md, "Calling" and "Inside a ru
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import hashlib
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 from poimen._typing import override
 from poimen.declare.calling import Current
 from poimen.engine.driving.replay import described
+from poimen.gate.places import asked_at
 from poimen.kernel.errors import DuplicateKey, NotSent, Suspended, UnguardedEffect, WouldBlock
 from poimen.kernel.ids import StepKey, explicit_key, step_key
 
@@ -24,8 +26,8 @@ if TYPE_CHECKING:
 
     from poimen.declare.specs import Options, ToolSpec
     from poimen.engine.driving.driver import Driver
-    from poimen.engine.futures import RunTimer
-    from poimen.engine.loop import RunLoop
+    from poimen.engine.eventloop.futures import RunTimer
+    from poimen.engine.eventloop.loop import RunLoop
     from poimen.kernel.views import IntentView, Place
 
 T = TypeVar("T")
@@ -36,6 +38,9 @@ HOSTILE = 50
 
 DEAF: Final = 1_000
 """After so many refusals a cancelled run's call parks for ever: code that goes on whatever it is told is let go."""
+
+
+_NOTHING: Final = contextvars.Context()
 
 
 class CallFuture(asyncio.Future[Any]):
@@ -64,7 +69,7 @@ class CallFuture(asyncio.Future[Any]):
 class Call:
     """One call of a tool, model or step, made by a workflow or in an attempt."""
 
-    __slots__ = ("digest", "future", "key", "options", "ordinal", "original", "packed", "parked", "spec")
+    __slots__ = ("context", "digest", "future", "key", "options", "ordinal", "original", "packed", "parked", "spec")
 
     def __init__(  # noqa: PLR0917 (made in two places, in this order)
         self, key: str, ordinal: int, spec: ToolSpec, packed: bytes, digest: str, options: Options
@@ -75,14 +80,27 @@ class Call:
         self.packed = packed
         self.digest = digest
         self.options = options
+        self.context = contextvars.copy_context()
         self.parked = False
         self.original: BaseException | None = None
         self.future: CallFuture
 
+    def told(self, over: CallFuture) -> None:
+        """The code has its end: what it was given is its own now, and is not kept here for as long as the run lives.
+
+        Arguments:
+            over: a future that is done, in the place of the one that holds the result.
+        """
+        self.future, self.packed, self.original, self.context = over, b"", None, _NOTHING
+
     @property
     def what(self) -> str:
         """The call in words."""
-        return described(self.spec.name, self.key, self.packed)
+        return described(self.spec.name, self.key, self.digest)
+
+    def asked(self) -> str:
+        """The call in words, with its place in the code, which asks for it at this moment."""
+        return self.what + asked_at()
 
 
 class Scope:
@@ -93,7 +111,8 @@ class Scope:
 
     def __init__(self, driver: Driver) -> None:
         self.driver = driver
-        self.timers: list[RunTimer] = []
+        self.timers: dict[int, RunTimer] = {}
+        self.timers_made = 0
         self.handed: list[Place] = []
         self.number = _salt(f"{driver.run}/{self.step}")
         self.dropped = False
@@ -126,11 +145,13 @@ class Scope:
 
     def decide(self, decision_id: str, value: Any) -> Any:
         """Record a decision."""
+        self.refuse_elsewhere(f"poimen.decide({decision_id!r})", "")
         self.refuse_when_dropped()
         return self.driver.decisions.decide(self, decision_id, value)
 
     def settle(self, decision_id: str) -> None:
         """Record that a decision was carried out."""
+        self.refuse_elsewhere(f"poimen.settle({decision_id!r})", "")
         self.refuse_when_dropped()
         self.driver.decisions.settle(self, decision_id)
 
@@ -142,6 +163,16 @@ class Scope:
             why="it was called synchronously in a coroutine",
             hint=f"await {spec.name}.aio(...)",
         )
+
+    def refuse_elsewhere(self, what: str, where: str) -> None:
+        """Refuse a call from outside the run's own loop: from a thread, or a loop, that the code has started itself."""
+        if asyncio._get_running_loop() is not self.driver.loop:  # noqa: SLF001 (get_running_loop would raise)
+            raise UnguardedEffect(
+                f"{what} was called outside the run's own loop: in a thread or a loop that the code started itself",
+                where=where,
+                why="calls from there have no order that a replay could repeat; nothing was done",
+                hint="call it from the workflow or step itself; use asyncio.gather for calls at once",
+            )
 
     def refuse_when_dropped(self) -> None:
         """Raise Suspended while the run or the attempt is being dropped."""
@@ -210,6 +241,7 @@ class WorkflowScope(Scope):
 
     def call(self, spec: ToolSpec, packed: bytes, options: Options) -> Coroutine[Any, Any, Any]:
         """Call a tool, model or step: its key is taken now."""
+        self.refuse_elsewhere(f"{spec.kind} {spec.name!r}", spec.where)
         if self.spins:
             return self.parked()
         self.refuse_when_dropped()
@@ -237,9 +269,18 @@ class AttemptScope(Scope):
         self.over = False
         self.work: asyncio.Future[Any] | None = None
         self.unknown = False
+        self.failure: BaseException | None = None
+
+    def forget(self) -> None:
+        """The code has the attempt's end: of the attempt itself only its place is kept."""
+        self.dropped = True
+        self.work = None
+        for kept in (self.effects, self.inherited, self.recorded, self.timers):
+            kept.clear()
 
     def call(self, spec: ToolSpec, packed: bytes, options: Options) -> Coroutine[Any, Any, Any]:
         """Make an effect of this attempt; a step called in a step is part of it."""
+        self.refuse_elsewhere(f"{spec.kind} {spec.name!r}", spec.where)
         if self.spins:
             return self.parked()
         self.refuse_when_dropped()
@@ -253,10 +294,15 @@ class AttemptScope(Scope):
         return self._call(spec, packed, options)
 
     async def _call(self, spec: ToolSpec, packed: bytes, options: Options) -> Any:
-        if spec.kind == "step" or spec.is_pure:
+        if spec.kind == "step" or (spec.is_pure and not self._was_effect(spec)):
             return await self.driver.attempts.inline(self, spec, packed)
         digest = self.driver.digest(packed)
         return await self._wait(lambda: self.driver.effects.begin(self, spec, packed, digest, options), spec)
+
+    def _was_effect(self, spec: ToolSpec) -> bool:
+        """Whether what is pure now is an effect in the record: as such it is known, and not done anew."""
+        known = self.recorded.get(self.ordinal) or self.inherited.get(self.ordinal)
+        return known is not None and known.pending.tool == spec.name
 
     def future(self, call: Call) -> CallFuture:
         """The future of an effect that begins now."""

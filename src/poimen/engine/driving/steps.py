@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from poimen import clock
 from poimen.declare.specs import matches
 from poimen.engine.driving.replay import Differs
-from poimen.engine.loop import empty
+from poimen.engine.eventloop.loop import empty
 from poimen.kernel.attempt import TERMINAL, AttemptState
 from poimen.kernel.errors import NotSent, PoimenError
 from poimen.kernel.events import AttemptCancelled, AttemptFailed, AttemptStarted, AttemptSucceeded
@@ -51,9 +51,11 @@ class Steps:
             self._start(call)
             return future
         try:
-            recorded = driver.script.claim(key=call.key, name=call.spec.name, digest=call.digest, what=call.what)
+            recorded = driver.script.claim(
+                key=call.key, kind=call.spec.kind, name=call.spec.name, digest=call.digest, what=call.asked
+            )
         except Differs as differs:
-            driver.ending.differ(differs.recorded, differs.asked)
+            driver.ending.differ(differs.recorded, differs.asked, about=differs.key)
             return future
         if not recorded:
             self._unrecorded[call.key] = call
@@ -103,7 +105,7 @@ class Steps:
         step = driver.line.steps[call.key]
         last = step.last
         if last.state is AttemptState.RUNNING and step.kind != "step":
-            if call.spec.is_pure or 0 not in last.intents:
+            if 0 not in last.intents:
                 self.launch(call, last.no)
             else:
                 driver.effects.resume(call, last.no, None)
@@ -122,15 +124,15 @@ class Steps:
         self.current[call.key] = attempt
         if call.spec.kind == "step":
             self.driver.attempts.run_body(call, attempt)
-        elif call.spec.is_pure:
-            self.driver.spawn(self.driver.attempts.compute(call, attempt))
         else:
             self._run_tool(call, attempt)
 
     def _run_tool(self, call: Call, attempt: int) -> None:
         step = self.driver.line.steps.get(call.key)
         known = step.inherited(attempt).get(0) if step is not None and attempt > 1 else None
-        if known is None:
+        if known is None and call.spec.is_pure:
+            self.driver.spawn(self.driver.attempts.compute(call, attempt))
+        elif known is None:
             self.driver.effects.perform_step(call, attempt)
         elif known.abandoned:
             record = ErrorRecord(

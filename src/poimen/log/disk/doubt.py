@@ -166,9 +166,8 @@ def _log_verdicts(
 
 def _verdict(doubt: _Doubt, record_id: str, ids: list[str], *, found: bool) -> Batch:
     body = json.dumps({"found": found, "record_ids": ids}, sort_keys=True, separators=(",", ":")).encode()
-    record = NewRecord(
-        record_id=record_id, branch=doubt.branch, kind=SETTLED, subject=SUBJECT, body=body, at=clock.wall_us()
-    )
+    raw_id = bytes.fromhex(record_id)
+    record = NewRecord(raw_id=raw_id, branch=doubt.branch, kind=SETTLED, subject=SUBJECT, body=body, at=clock.wall_us())
     return Batch(run=doubt.run, records=(record,))
 
 

@@ -109,13 +109,12 @@ class Group:
             self._ask(batch, batch.expect, number)
         rows, ids, lsn, epoch = [], set(), before, epoch or 0
         try:
-            for new in batch.records:
+            for raw, branch, kind, subject, body, at in batch.records:
                 lsn += 1
-                raw = bytes.fromhex(new.record_id)
-                if len(raw) != chain.ID_BYTES or len(new.body) > MAX_BODY_BYTES:
-                    raise ValueError(f"a record has an id of 32 hex digits and at most {MAX_BODY_BYTES} bytes")
-                prev = chain.link(prev, run, lsn, new.branch, raw, new.kind, new.subject, new.at, epoch, new.body)
-                rows.append((number, lsn, new.branch, raw, new.kind, new.subject, new.body, new.at, epoch, prev))
+                if len(raw) != chain.ID_BYTES or len(body) > MAX_BODY_BYTES:
+                    raise ValueError(f"a record has an id of {chain.ID_BYTES} bytes and at most {MAX_BODY_BYTES} bytes")
+                prev = chain.link(prev, run, lsn, branch, raw, kind, subject, at, epoch, body)
+                rows.append((number, lsn, branch, raw, kind, subject, body, at, epoch, prev))
                 ids.add((number, raw))
             blobs = _blobs(batch) if batch.blobs else []
             (batch.state or "").encode()
@@ -133,7 +132,7 @@ class Group:
         self._rows += rows
         self._blobs += blobs
         self.placed.append(batch)
-        return Committed(first=before + 1, last=lsn, hash=prev)
+        return Committed(before + 1, lsn, prev)
 
     def _admit(self, batch: Batch) -> Place:
         if not batch.admits:

@@ -18,19 +18,7 @@ if TYPE_CHECKING:
 def record_of(run: str, row: Sequence[Any]) -> Record:
     """A record of `run`, from the columns of the query `read`."""
     lsn, pos, branch, record_id, kind, subject, body, at, epoch, hash_ = row
-    return Record(
-        run=run,
-        lsn=lsn,
-        pos=pos,
-        branch=branch,
-        record_id=record_id.hex(),
-        kind=kind,
-        subject=subject,
-        body=body,
-        at=at,
-        epoch=epoch,
-        hash=hash_,
-    )
+    return Record(run, lsn, pos, branch, record_id.hex(), kind, subject, body, at, epoch, hash_)
 
 
 def raw_record_of(run: str, row: Sequence[Any]) -> Record:

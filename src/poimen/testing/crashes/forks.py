@@ -146,7 +146,12 @@ class ForkServer:
         return Fork(self, self._asked)
 
     def run(self, target: str, **order: Any) -> Ended:
-        """Start a target in a fork and wait for its end; the arguments are those of `begin`."""
+        """Start a target in a fork and wait for its end.
+
+        Arguments:
+            target: as for `begin`.
+            order: the other arguments of `begin`.
+        """
         return self.begin(target, **order).ended()
 
     def answer_to(self, number: int) -> dict[str, Any]:

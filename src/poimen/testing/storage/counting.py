@@ -49,7 +49,11 @@ class CountingVFS(apsw.VFS):
         return _CountedFile(self, name, flags)
 
     def wal_syncs(self, db: str | os.PathLike[str]) -> int:
-        """Syncs of a database's -wal file: one for each commit."""
+        """Syncs of a database's -wal file: one for each commit.
+
+        Arguments:
+            db: the database's path.
+        """
         return self.syncs[f"{os.path.realpath(db)}-wal"]
 
     def synced(self, path: str) -> None:

@@ -118,6 +118,9 @@ def taped() -> Iterator[Tape]:
 def shared_syncs(tape: Tape) -> list[str]:
     """Effects of which two records share a commit, as sentences; none when each record had a sync of its own.
 
+    Arguments:
+        tape: what `taped` gave.
+
     Source: design protocol.md, section 3 ("No two records of one effect ever share a sync").
     """
     found: list[str] = []
@@ -136,6 +139,9 @@ def entered_early(tape: Tape) -> list[str]:
     """Tools that were entered before the sync of their Dispatched had returned, as sentences; none when none was.
 
     The tools say by `Tape.here().enter()` that they were entered.
+
+    Arguments:
+        tape: what `taped` gave.
 
     Source: design protocol.md, section 8 (I1).
     """

@@ -45,12 +45,20 @@ class Traced:
     stderr: str
 
     def syncs(self, path: str | os.PathLike[str]) -> int:
-        """How often a file was synced, by either call."""
+        """How often a file was synced, by either call.
+
+        Arguments:
+            path: the file's.
+        """
         real = os.path.realpath(path)
         return sum(self.calls.get((call, real), 0) for call in SYNCS)
 
     def wal_syncs(self, db: str | os.PathLike[str]) -> int:
-        """How often a database's -wal file was synced: one for each commit."""
+        """How often a database's -wal file was synced: one for each commit.
+
+        Arguments:
+            db: the database's path.
+        """
         return self.syncs(f"{os.path.realpath(db)}-wal")
 
 

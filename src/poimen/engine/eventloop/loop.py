@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 from poimen._typing import override
-from poimen.engine.futures import Bridged, Numbers, RunFuture, RunTask, RunTimer
+from poimen.engine.eventloop.futures import Bridged, Numbers, RunFuture, RunTask, RunTimer
 from poimen.kernel.errors import Suspended
 
 T = TypeVar("T")
@@ -110,7 +110,10 @@ class RunLoop(asyncio.AbstractEventLoop):
                 while ready:
                     handle = ready.popleft()
                     if not handle.cancelled():
-                        handle._run()
+                        try:
+                            handle._run()
+                        except SystemExit:  # its task has it, and hands it on as any other error: it ends its run
+                            continue
                     left -= 1
                     if not left:
                         break

@@ -18,7 +18,7 @@ from poimen._typing import override
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from poimen.engine.loop import RunLoop
+    from poimen.engine.eventloop.loop import RunLoop
 
 T = TypeVar("T")
 
@@ -41,6 +41,8 @@ class RunTimer(asyncio.TimerHandle):
         if self.real is not None:
             self.real.cancel()
             self.real = None
+        if self.scope is not None:
+            self.scope.timers.pop(self.n, None)
         asyncio.Handle.cancel(self)
 
 

@@ -14,7 +14,7 @@ import concurrent.futures
 import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from poimen.engine.loop import empty
+from poimen.engine.eventloop.loop import empty
 from poimen.kernel.errors import UnguardedEffect, WouldBlock
 
 if TYPE_CHECKING:
@@ -44,7 +44,10 @@ class Threads:
         """
         mine = self._driver.loop.create_future()
         self.busy += 1
-        foreign = self._driver.main.run_in_executor(self._driver.worker.code_threads, _whole, scope, fn)
+        # a workflow's thread waits for its steps', and a step's for its tools': no kind may use up another's
+        worker = self._driver.worker
+        threads = worker.step_threads if scope.scope.step else worker.workflow_threads
+        foreign = self._driver.main.run_in_executor(threads, _whole, scope, fn)
 
         def back(done: asyncio.Future[_End]) -> None:
             self.busy -= 1

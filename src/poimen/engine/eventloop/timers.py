@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 from poimen import clock
 from poimen.declare.calling import CALLER
 from poimen.engine.driving.scopes import scope_of
-from poimen.engine.loop import empty
+from poimen.engine.eventloop.loop import empty
 from poimen.kernel.events import TimerFired
 
 if TYPE_CHECKING:
     from poimen.engine.driving.driver import Driver
     from poimen.engine.driving.scopes import Scope
-    from poimen.engine.futures import RunTimer
+    from poimen.engine.eventloop.futures import RunTimer
 
 
 class Timers:
@@ -33,8 +33,9 @@ class Timers:
         """A timer of the workflow or of an attempt; armed once the record is used up."""
         caller = timer.context.get(CALLER)
         scope = scope_of(caller) or self._driver.workflow
-        timer.scope, timer.n = scope, len(scope.timers)
-        scope.timers.append(timer)
+        timer.scope, timer.n = scope, scope.timers_made
+        scope.timers_made += 1
+        scope.timers[timer.n] = timer
         self._driver.when_live(lambda: self._arm(timer))
 
     def _arm(self, timer: RunTimer) -> None:
@@ -55,4 +56,4 @@ class Timers:
             self._driver.workflow,
             *(s for s in self._driver.attempts.scopes.values() if not s.dropped),
         ]
-        return any(t.real is not None for s in scopes for t in s.timers)
+        return any(t.real is not None for s in scopes for t in s.timers.values())

@@ -1,0 +1,1 @@
+"""What the code of a run awaits: a small event loop whose order repeats itself in a replay."""
