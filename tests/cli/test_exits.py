@@ -82,6 +82,18 @@ def test_2_a_module_that_breaks_when_it_is_imported(cli: Cli, tmp_path: Path) ->
     assert f"{tmp_path / 'broken.py'}:1" in done.err
 
 
+def test_2_a_module_that_leaves_when_it_is_imported(cli: Cli, waiting: Path, tmp_path: Path) -> None:
+    (tmp_path / "leaves.py").write_text("import sys\n\nsys.exit(0)\n", encoding="utf-8")
+    for words in (
+        ("run", "leaves.py:go"),
+        ("inbox", "resolve", MAIL, "--landed", "--value", '"m"', "--module", "leaves.py", *SURE),
+    ):
+        done = cli(*words, "--db", waiting)
+        assert (done.code, done.out) == (2, ""), done
+        assert f"leaves.py cannot be imported: SystemExit: 0 ({tmp_path / 'leaves.py'}:3)" in done.err
+    assert cli("intents", "show", MAIL, "--json", "--db", waiting).data["resolution"] is None
+
+
 @pytest.mark.parametrize(
     "words",
     [
@@ -133,6 +145,24 @@ def test_5_the_same_id_with_other_input(cli: Cli, waiting: Path) -> None:
     done = cli("run", f"{AGENT}:shop", "coffee", "--id", "tea-1", "--db", waiting)
     assert done.code == 5
     assert "PO106 run tea-1 exists with other input" in done.err
+
+
+@pytest.mark.parametrize(
+    ("words", "stdin"),
+    [
+        (("run", f"{AGENT}:shop", "coffee", "--id", "tea-1"), None),
+        (("run", f"{AGENT}:pushes", "tea", "--id", "tea-1"), None),
+        (("run", f"{AGENT}:shop", "--each", "-"), '{"id": "tea-1", "input": {"order": "coffee"}}'),
+    ],
+)
+def test_5_trying_other_input_is_refused_as_doing_it(
+    cli: Cli, waiting: Path, words: tuple[str, ...], stdin: str | None
+) -> None:
+    for dry in (("--dry-run",), ()):
+        done = cli(*words, *dry, "--db", waiting, stdin=stdin)
+        assert done.code == 5, done
+        assert "run tea-1 exists with other input" in done.err + done.out
+    assert cli("run", f"{AGENT}:shop", "tea", "--id", "tea-1", "--dry-run", "--db", waiting).code == 0
 
 
 def test_5_the_same_id_with_another_workflow(cli: Cli, waiting: Path) -> None:

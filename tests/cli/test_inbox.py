@@ -205,13 +205,13 @@ def test_a_probe_is_a_record_and_decides_nothing(cli: Cli, pushed: Path, tmp_pat
         "pushed x",
         "witness.txt has it",
     )
-    assert (
+    assert done.data["command"].endswith(
         f"--landed --value '\"pushed x\"' --why WHY --expect-lsn {done.data['lsn']} --confirm p/main/push#0/1/0"
-        in done.err
     )
     (tmp_path / "witness.txt").unlink()
     absent = cli("inbox", "probe", "p", "--module", AGENT, "--db", pushed)
     assert absent.out == "absent: witness.txt has it not\n"
+    assert "if it convinces you:\n  poimen --db" in absent.err
     intent = cli("intents", "show", "p", "--json", "--db", pushed).data
     assert [p["body"]["answer"] for p in intent["probes"]] == ["landed", "absent"]
     assert intent["probes"][0]["body"]["by"] == "ann"
@@ -277,8 +277,112 @@ def test_an_owed_decision_comes_first_and_is_closed_by_hand(cli: Cli, waiting: P
     assert (other.code, "is closed otherwise: rejected" in other.err) == (5, True)
 
 
+@pytest.mark.parametrize("value", ["5", "null", "true", "[]", '["mailed tea"]', '{"a": 1}'])
+def test_a_value_that_the_tool_could_not_have_returned_is_refused_without_its_code(
+    cli: Cli, waiting: Path, value: str
+) -> None:
+    before = waiting.read_bytes()
+    for dry in ((), ("--dry-run",)):
+        done = cli("inbox", "resolve", MAIL, "--landed", "--value", value, *SURE, *dry, "--db", waiting)
+        assert (done.code, done.out) == (2, ""), done
+        assert f"{MAIL} returns str, and the value given is" in done.err
+    assert waiting.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("--landed",), 5),
+        (("--landed", "--value", "5"), 2),
+        (("--landed", "--value", '"m"', "--expect-lsn", "13"), 5),
+        (("--landed", "--value", '"m"', "--expect-lsn", "999"), 0),
+        (("--abandon",), 0),
+    ],
+)
+def test_trying_a_resolution_ends_as_the_resolution_would(
+    cli: Cli, waiting: Path, words: tuple[str, ...], code: int
+) -> None:
+    tried = cli("inbox", "resolve", MAIL, *words, *SURE, "--dry-run", "--db", waiting)
+    assert cli("intents", "show", MAIL, "--json", "--db", waiting).data["resolution"] is None
+    done = cli("inbox", "resolve", MAIL, *words, *SURE, "--db", waiting)
+    assert (tried.code, done.code) == (code, code), (tried, done)
+
+
+def test_trying_to_claim_or_ask_about_what_is_closed_is_refused_as_doing_it(cli: Cli, waiting: Path) -> None:
+    charge = "tea-1/main/charge#0/1/0"
+    for dry in ((), ("--dry-run",)):
+        done = cli("inbox", "claim", charge, *dry, "--db", waiting)
+        assert (done.code, f"{charge} is not open: committed" in done.err) == (5, True), done
+        asked = cli("inbox", "probe", MAIL, "--module", AGENT, *dry, "--db", waiting)
+        assert (asked.code, "mail is loaded here and has no probe" in asked.err) == (3, True), asked
+
+
 def test_what_landed_needs_the_value_that_the_run_goes_on_with(cli: Cli, waiting: Path) -> None:
     done = cli("inbox", "resolve", MAIL, "--landed", *SURE, "--db", waiting)
     assert (done.code, done.out) == (5, "")
     assert "returns str, and no value was given" in done.err
     assert [item["id"] for item in cli("inbox", "--kind", "effect", "--json", "--db", waiting).data] == [MAIL]
+
+
+def test_a_decision_of_a_run_that_succeeded_is_not_owed(cli: Cli) -> None:
+    assert cli("run", f"{AGENT}:nasty", "x", "--id", "a", "--db", "db").code == 0
+    done = cli("decisions", "settle", "a/said", "--why", "x", "--db", "db")
+    assert (done.code, done.out) == (0, "decision a/said: is not owed: run succeeded\n"), done
+
+
+@pytest.mark.parametrize("words", [("claim", MAIL), ("resolve", MAIL, "--abandon", *SURE)])
+@pytest.mark.parametrize("by", ["", "  "])
+def test_nobody_does_not_act(cli: Cli, waiting: Path, words: tuple[str, ...], by: str) -> None:
+    before = waiting.read_bytes()
+    for dry in ((), ("--dry-run",)):
+        done = cli("inbox", *words, *dry, "--by", by, "--db", waiting)
+        assert (done.code, "--by is empty" in done.err) == (2, True), done
+    assert waiting.read_bytes() == before
+
+
+def test_a_blank_setting_names_nobody(cli: Cli, waiting: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POIMEN_BY", "  ")
+    assert "@" in cli("inbox", "claim", MAIL, "--json", "--db", waiting).data["claimed_by"]
+
+
+# ---- page by page ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def several(cli: Cli, tmp_path: Path) -> Path:
+    """Four runs that wait, each for one effect, each with an owed decision."""
+    for name in "abcd":
+        db = ("--db", "db")
+        child("run", f"{AGENT}:shop", name, "--id", name, *db, cwd=tmp_path, POIMEN_CRASH="called:mail")
+        assert child("run", f"{AGENT}:shop", "--id", name, *db, cwd=tmp_path).code == 4
+    assert len(cli("inbox", "--json", "--db", "db").data) == 4
+    return tmp_path / "db"
+
+
+def test_a_page_goes_on_where_its_item_stood_although_it_was_decided(cli: Cli, several: Path) -> None:
+    first = cli("inbox", "--limit", "2", "--json", "--db", several).envelope
+    last = first["next"]
+    assert (first["truncated"], last) == (True, "b/main/mail#0/1/0")
+    assert cli("inbox", "resolve", last, "--abandon", "--why", "x", "--confirm", last, "--db", several).code == 0
+    rest = cli("inbox", "--after", last, "--json", "--db", several).data
+    assert [one["run_id"] for one in rest] == ["c", "d"]
+    assert [one["run_id"] for one in cli("inbox", "--after", "c", "--json", "--db", several).data] == ["d"]
+
+
+@pytest.mark.parametrize("listed", [(), ("ls", "--owed")])
+def test_a_page_of_decisions_goes_on_where_its_item_stood(cli: Cli, several: Path, listed: tuple[str, ...]) -> None:
+    first = cli("decisions", *listed, "--limit", "2", "--json", "--db", several).envelope
+    assert [one["run_id"] for one in first["data"]] == ["a", "b"]
+    assert cli("decisions", "settle", "b/order", "--why", "x", "--db", several).code == 0
+    rest = cli("decisions", *listed, "--limit", "2", "--after", first["next"], "--json", "--db", several)
+    assert [one["run_id"] for one in rest.data] == ["c", "d"]
+    if not listed:
+        closed = cli("decisions", "--after", rest.envelope["next"], "--json", "--db", several).data
+        assert [(one["run_id"], one["settled"]) for one in closed] == [("b", "settled")]
+
+
+@pytest.mark.parametrize("noun", ["inbox", "decisions", "intents", "runs"])
+@pytest.mark.parametrize("after", ["nobody/main/mail#0/1/0", "tea-1/nothing", "!"])
+def test_going_on_after_what_is_no_id_is_an_error(cli: Cli, waiting: Path, noun: str, after: str) -> None:
+    done = cli(noun, "--after", after, "--db", waiting)
+    assert (done.code in {2, 3}, done.out) == (True, ""), done

@@ -61,7 +61,7 @@ def test_a_process_of_its_own_leaves_no_trace(killed: Path) -> None:
     [
         ("runs", "cancel", "tea", "--why", "x"),
         ("inbox", "claim", "tea"),
-        ("inbox", "resolve", "tea", "--landed"),
+        ("inbox", "resolve", "tea", "--landed", "--value", '"m"'),
         ("decisions", "settle", "tea-1/order"),
         ("db", "backup", "copy"),
         ("db", "check", "--rebuild"),

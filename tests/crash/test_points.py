@@ -11,6 +11,7 @@ import pytest
 
 import poimen
 from poimen.gate import points
+from poimen.kernel.errors import ConfigurationError
 from poimen.log.sqlite import SqliteStore
 from poimen.testing import POINTS, Witness
 
@@ -137,8 +138,12 @@ def test_a_point_is_off_unless_it_is_named() -> None:
     assert not any(points.armed(point) for point in POINTS)
     for point in POINTS:
         points.reach(point, "anything")
-    with pytest.raises(ValueError, match="is not a crash point"):
+    with pytest.raises(ConfigurationError, match="is not a crash point"):
         points.arm("nowhere")
+    for nth in ("0", "x", "-1", "²"):
+        with pytest.raises(ConfigurationError, match="at which time"):
+            points.arm(f"called:mail:{nth}")
+    assert not any(points.armed(point) for point in POINTS)
 
 
 def test_a_point_counts_and_names_its_tool(server: ForkServer, tmp_path: Path) -> None:

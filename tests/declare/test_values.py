@@ -24,7 +24,8 @@ from hypothesis import strategies as st
 from typing_extensions import TypeAliasType
 
 from poimen._typing import override
-from poimen.declare.values import Json, digest, dump, load, storable
+from poimen.declare.storing.hints import label
+from poimen.declare.values import Json, digest, dump, load, may_be, storable
 from poimen.kernel.errors import NotStorable
 
 Blob = TypeAliasType("Blob", "list[Blob | bytes] | None")
@@ -530,3 +531,46 @@ def test_pydantic_is_not_loaded_for_those_who_do_not_use_it() -> None:
         check=True,
         timeout=60,
     )
+
+
+@pytest.mark.parametrize(
+    ("annotation", "fits", "does_not"),
+    [
+        (str, ["x", ""], [1, None, ["x"], {"a": 1}, True]),
+        (int, [1, 2**70], [True, 1.5, "1", None]),
+        (float, [1.5, 1], [True, "1.5"]),
+        (bool, [True], [1, "true"]),
+        (None, [None], [0, "", []]),
+        (list[int], [[], [1]], [1, ["a"], [1, None], {"a": 1}]),
+        (dict[str, int], [{}, {"a": 1}], [[], {"a": "b"}]),
+        (tuple[int, ...], [[1, 2]], [["a"], 1]),
+        (str | None, ["a", None], [1, ["a"]]),
+        (Literal["a | b", 3], ["a | b", 3], ["a", 4]),
+        (list[Decimal] | int, [["1.5"], 2], ["x"]),
+        (list, [["a", 1]], ["a", 1]),
+    ],
+)
+def test_what_a_value_can_be_is_told_by_words_alone(annotation: Any, fits: list[Any], does_not: list[Any]) -> None:
+    words = label(annotation)
+    for tree in fits:
+        assert may_be(words, json.dumps(tree).encode()), tree
+    for tree in does_not:
+        assert not may_be(words, json.dumps(tree).encode()), tree
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "",
+        "Any",
+        "shop.Plan",
+        "list[shop.Plan] | shop.Plan",
+        "<Size.SMALL: 'small'>",
+        "T",
+        "(",
+        "__import__('os').abort()",
+    ],
+)
+def test_words_that_only_the_code_knows_refuse_nothing(words: str) -> None:
+    for tree in (1, "a", None, [1], {"a": 1}, {"$type": "shop.plan", "value": 1}):
+        assert may_be(words, json.dumps(tree).encode()), tree

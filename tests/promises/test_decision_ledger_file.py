@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import stat
-from typing import TYPE_CHECKING
+import sys
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -13,6 +15,7 @@ from poimen.kernel.errors import CommitUnknown, Corrupt, NotFound, StorageFailed
 from poimen.ledger import DecisionLedger
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 LATE = (
@@ -82,7 +85,7 @@ def test_a_mode_that_somebody_chose_survives_compaction(file: Path) -> None:
 def test_a_torn_tail_of_any_length_is_cut_and_nothing_before_it(file: Path) -> None:
     for whole in (ledger_with(file), b""):
         for line in LATE:
-            for length in range(1, len(line)):
+            for length in range(1, len(line) - 1):
                 file.write_bytes(whole + line[:length])
                 before = DecisionLedger.read(file)
                 assert before.torn == length
@@ -105,6 +108,78 @@ def test_a_last_line_whose_pages_did_not_all_arrive_is_torn_too(file: Path, tail
     file.write_bytes(whole + tail)
     with DecisionLedger(file) as ledger:
         assert ledger.recovered == len(tail)
+    assert file.read_bytes() == whole
+
+
+def test_a_whole_last_line_that_lacks_its_newline_is_kept_and_ended(file: Path) -> None:
+    whole = ledger_with(file)
+    for line in LATE:
+        file.write_bytes(whole + line[:-1])
+        view = DecisionLedger.read(file)
+        assert (view.torn, view.events()[-1]["decision_id"]) == (0, json.loads(line)["decision_id"])
+        with DecisionLedger(file) as ledger:
+            assert (ledger.recovered, ledger.events()) == (0, view.events())
+            assert file.read_bytes() == whole + line
+            ledger.record_intent("later", 1)
+        assert file.read_bytes().startswith(whole + line)
+
+
+@pytest.mark.parametrize(
+    "tail",
+    [
+        b"[1]",
+        b"7\n",
+        b'{"decision_id": "nobody", "event": "commit"}',
+        b'{"decision": 2, "decision_id": "owed-0", "event": "intent"}',
+        b'{"decision": 1e999, "decision_id": "n", "event": "intent"}\n',
+        b'{"decision": 1, "decision": 2, "decision_id": "n", "event": "intent"}\n',
+        b'{"decision": ' + b"[" * 100_000,
+        b'{"decision": ' + b"[" * 100_000 + b"\n",
+    ],
+)
+def test_a_last_line_that_no_torn_write_of_ours_can_be_is_left_alone(file: Path, tail: bytes) -> None:
+    damaged = ledger_with(file) + tail
+    file.write_bytes(damaged)
+    for look in (DecisionLedger, DecisionLedger.read):
+        with pytest.raises(Corrupt, match="line 7 of"):
+            look(file)
+    assert file.read_bytes() == damaged
+
+
+def test_a_stack_that_is_short_for_a_line_says_nothing_about_the_line(file: Path) -> None:
+    value: list[Any] = []
+    for _ in range(99):
+        value = [value]
+    with DecisionLedger(file) as ledger:
+        ledger.record_intent("refund-7", value)
+    whole = file.read_bytes()
+
+    def opened_below(depth: int) -> tuple[int, dict[str, Any]]:
+        if depth:
+            return opened_below(depth - 1)
+        with DecisionLedger(file) as ledger:
+            return ledger.recovered, ledger.pending()
+
+    refused = 0
+    for depth in range(sys.getrecursionlimit() - 200, sys.getrecursionlimit(), 3):
+        try:
+            assert opened_below(depth) == (0, {"refund-7": value})
+        except RecursionError:
+            refused += 1
+        assert file.read_bytes() == whole, depth
+    assert refused, "no depth was too deep: this test looked at nothing"
+    with DecisionLedger(file) as again:
+        assert again.pending() == {"refund-7": value}
+
+
+def test_a_memory_that_is_short_for_a_line_says_nothing_about_the_line(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = ledger_with(file)
+    with monkeypatch.context() as patch:
+        patch.setattr(json, "loads", lambda *_, **__: (_ for _ in ()).throw(MemoryError))
+        with pytest.raises(MemoryError):
+            DecisionLedger(file)
     assert file.read_bytes() == whole
 
 
@@ -184,7 +259,16 @@ def test_a_path_that_cannot_be_a_ledger_is_one_clear_error(tmp_path: Path, name:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(StorageFailed, match="regular file"):
         DecisionLedger(tmp_path / "pipe")
+    with pytest.raises(StorageFailed, match="regular file"):
+        DecisionLedger.read(tmp_path / "pipe")
     assert beside(tmp_path / "pipe") == ["pipe"]
+
+
+@pytest.mark.parametrize("name", ["a\0b", "a\ud800b", ""])
+@pytest.mark.parametrize("opened", [DecisionLedger, DecisionLedger.read])
+def test_a_name_that_no_file_can_have_is_one_clear_error(opened: Callable[[str], object], name: str) -> None:
+    with pytest.raises(StorageFailed, match="needs the path of a file"):
+        opened(name)
 
 
 def test_a_link_is_followed_and_stays(file: Path) -> None:
@@ -258,6 +342,36 @@ def test_a_lock_on_a_file_that_was_just_replaced_is_not_taken_for_the_ledgers(
         with DecisionLedger(file) as second:
             second.record_intent("late", 1)
     assert ("late" in DecisionLedger.read(file)) == (not stays)
+
+
+def test_what_is_asked_what_to_keep_may_record(file: Path) -> None:
+    ledger_with(file, owed=0, done=2)
+    with DecisionLedger(file) as ledger:
+
+        def keep(name: str) -> bool:
+            ledger.record_intent(f"audit-{name}", "dropped")
+            ledger.record_intent("both", "again")
+            ledger.record_commit("both")
+            return False
+
+        assert ledger.compact(keep=keep) == 2
+        assert list(ledger.pending()) == ["audit-done-0", "audit-done-1"]
+        assert "both" in ledger, "what was recorded meanwhile was not asked about"
+        assert DecisionLedger.read(file).events() == ledger.events()
+
+
+def test_what_is_asked_what_to_keep_may_close(file: Path) -> None:
+    whole = ledger_with(file)
+    ledger = DecisionLedger(file)
+
+    def keep(_: str) -> bool:
+        ledger.close()
+        return False
+
+    with pytest.raises(StorageFailed, match="it was closed"):
+        ledger.compact(keep=keep)
+    assert file.read_bytes() == whole
+    assert beside(file) == [file.name]
 
 
 def test_an_id_that_was_dropped_is_forgotten(file: Path) -> None:

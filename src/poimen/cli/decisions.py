@@ -8,12 +8,12 @@ Source: design protocol.md, section 3 ("Decisions"); case C01.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from poimen.cli.frame.bodies import body_of
-from poimen.cli.frame.declaring import changing, command, noun
+from poimen.cli.frame.declaring import changing, clipped, command, noun
 from poimen.cli.frame.output import rfc3339, us_of
 from poimen.cli.frame.session import part_of
 from poimen.cli.intents import heads_from
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 
     from poimen.cli.frame.session import Log, Session
     from poimen.kernel.views import DecisionView, RunView
+
+
+_OWED: Final = "+"
+"""Before an id in `next`: it was owed when the page was made. No id of a run begins so."""
 
 
 def decision_shape(view: RunView, decision: DecisionView, log: Log, *, content: bool) -> Any:
@@ -54,22 +58,34 @@ def decisions() -> None:
 def ls(session: Session, run: str | None, owed: bool) -> None:
     """List decisions, owed ones first, then by run."""
     with session.reading() as log:
-        found = [
-            decision_shape(view, d, log, content=session.content)
-            for view, d in every_decision(log, run)
-            if d.owed or not owed
-        ]
-    found.sort(key=lambda d: (not d["owed"], d["run_id"], d["lsn"]))
-    ids = [d["id"] for d in found]
-    if session.after:
-        found = found[ids.index(session.after) + 1 :] if session.after in ids else found
+        found = [decision_shape(view, d, log, content=session.content) for view, d in every_decision(log, run)]
+    behind = _place(found, session.after) if session.after else None
+    found = [d for d in found if (d["owed"] or not owed) and (behind is None or _order(d) > behind)]
+    found.sort(key=_order)
     shown, more = part_of(session, found, most=None)
     session.out.show(
         list(shown),
         lambda: session.out.table(("decision", "", "LSN", "decided"), (decision_row(session, d) for d in shown)),
         truncated=more,
-        after=shown[-1]["id"] if more else None,
+        after=f"{_OWED if shown[-1]['owed'] else ''}{shown[-1]['id']}" if more else None,
     )
+
+
+def _order(one: dict[str, Any]) -> tuple[bool, str, int]:
+    """The order of the list: owed ones first, then by run."""
+    return not one["owed"], one["run_id"], one["lsn"]
+
+
+def _place(every: list[dict[str, Any]], after: str) -> tuple[bool, str, int]:
+    """Where a decision stands, or stood: one that was owed when it was listed keeps its place when it is closed.
+
+    Raises:
+        NotFound: there is none of this id.
+    """
+    for one in every:
+        if one["id"] == after.removeprefix(_OWED):
+            return _order(one | {"owed": one["owed"] or after.startswith(_OWED)})
+    raise NotFound(f"--after {clipped(after)!r} is no decision of the list", hint="poimen decisions ls")
 
 
 def decision_row(session: Session, one: dict[str, Any]) -> tuple[str, str, str, str]:
@@ -117,7 +133,8 @@ def _close(session: Session, text: str, by: str | None, why: str | None, *, reje
         with session.writing() as log:
             desk.close_decision(log.store, log.door, view.run, known.id, by=session.by(by), why=why, rejected=rejected)
     word = "rejected" if rejected else "settled"
-    said = f"was {known.settled} before" if not known.owed else f"would be {word}" if session.dry_run else word
+    so = f"was {known.settled} before" if known.settled == word else f"is not owed: {known.settled}"
+    said = so if not known.owed else f"would be {word}" if session.dry_run else word
     data = {
         "id": f"{view.run}/{known.id}",
         "changed": known.owed and not session.dry_run,

@@ -9,12 +9,13 @@ Source: design api.md, "Command line"; mission.md, "Users"; protocol.md, section
 from __future__ import annotations
 
 import json
+import sys
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from poimen.cli.frame.bodies import WORDS, args_text, body_of, written
-from poimen.cli.frame.declaring import changing, command, noun, word
+from poimen.cli.frame.declaring import changing, clipped, command, noun, word
 from poimen.cli.frame.output import Json, rfc3339, us_of
 from poimen.cli.frame.session import part_of
 from poimen.cli.intents import MEANING, heading, heads_from, intent_shape, print_records, records_by_intent
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from poimen.engine.surface.results import InboxItem
     from poimen.kernel.views import IntentView, RunView
 
+_LAST: Final = sys.maxsize
 _KINDS: Final = ["effect", "question", "budget", "code"]
 
 
@@ -47,16 +49,19 @@ def ls(session: Session, check: bool, kinds: tuple[str, ...]) -> int:
     """List what waits for a person."""
     with session.reading() as log:
         found: list[Any] = []
+        places: list[tuple[str, int]] = []
         says: dict[str, str] = {}
         idle = 0
+        behind = _place(log, session.after) if session.after else ("", 0)
         for head in heads_from(log):
             view, _ = reading.read_run(log.store, head.run)
             items = [i for i in standing.inbox_of(view) if not kinds or i.kind in kinds]
             found += [_row_shape(view, i) for i in items]
             says |= {i.id: _says(log, view, i, content=session.content) for i in items}
+            places += [(view.run, _order(view).get(i.id, _LAST)) for i in items]
             idle += head.state in {"PENDING", "RUNNING"} and not desk.driven(head, getattr(log.store, "path", None))
     ids = [one["id"] for one in found]
-    rest = found[ids.index(session.after) + 1 :] if session.after in ids else found
+    rest = [one for one, place in zip(found, places, strict=True) if place > behind]
     shown, more = part_of(session, rest, most=None)
     rows = [
         (
@@ -82,6 +87,25 @@ def ls(session: Session, check: bool, kinds: tuple[str, ...]) -> int:
     if idle:
         session.out.say(f"{idle} run(s) are not driven by anybody: {session.command('poimen doctor')}")
     return 4 if check and found else 0
+
+
+def _order(view: RunView) -> dict[str, int]:
+    """Where each intent of a run stands in its list; what is said of the run itself comes last."""
+    return {str(i.id): n for n, i in enumerate(i for line in view.branches.values() for i in line.intents())}
+
+
+def _place(log: Log, item: str) -> tuple[str, int]:
+    """Where an item stands, or stood: one that somebody has decided meanwhile keeps its place.
+
+    Raises:
+        NotFound: no item can have this id.
+    """
+    run, sep, _ = item.partition("/")
+    if log.store.head(run) is not None:
+        place = _order(reading.read_run(log.store, run)[0]).get(item, None if sep else _LAST)
+        if place is not None:
+            return run, place
+    raise NotFound(f"--after {clipped(item)!r} is the id of no item", hint="poimen inbox ls")
 
 
 def _row_shape(view: RunView, item: InboxItem) -> dict[str, Json]:
@@ -257,6 +281,8 @@ def claim(session: Session, intent: str, by: str | None, why: str | None) -> Non
     with session.reading() as log:
         _, known = reading.intent_by_prefix(log.store, intent, unresolved=True)
     before = known.claimed_by
+    if before != by:
+        desk.must_be_open(known)
     if before != by and not session.dry_run:
         with session.writing() as log:
             desk.claim(log.store, log.door, str(known.id), by=by)
@@ -290,6 +316,7 @@ def probe(session: Session, intent: str, module: str | None, by: str | None, why
         raise click.UsageError(f"--module is missing: the probe of {known.pending.tool} is code, name where it is")
     registry = Registry()
     registry.add_module(load(module))
+    desk.with_probe(registry, known.pending.tool)
     if session.dry_run:
         data: dict[str, Any] = {"id": str(known.id), "dry_run": True}
         session.out.show(data, lambda: session.out.line(f"would ask the probe of {known.pending.tool}"))
@@ -302,9 +329,12 @@ def probe(session: Session, intent: str, module: str | None, by: str | None, why
     value = values.dump(answer.value, path="value") if isinstance(answer, effects.Landed) else None
     data = {"id": str(known.id), "answer": said.answer, "evidence": said.evidence, "lsn": known.last_lsn, "by": by}
     data["value"] = json.loads(value) if value is not None else None
-    session.out.show(data, lambda: session.out.line(f"{said.answer}" + (f": {said.evidence}" if said.evidence else "")))
     which = {"landed": f"--landed --value {word((value or b'null').decode())}", "absent": "--not-landed"}
+    command = ""
     if said.answer in which:
         sure = f"--why WHY --expect-lsn {known.last_lsn} --confirm {word(str(known.id))}"
-        text = f"poimen inbox resolve {word(str(known.id))} {which[said.answer]} {sure}"
-        session.out.say(f"recorded, nothing is decided; if it convinces you:\n  {session.command(text)}")
+        command = session.command(f"poimen inbox resolve {word(str(known.id))} {which[said.answer]} {sure}")
+    data["command"] = command or None
+    session.out.show(data, lambda: session.out.line(f"{said.answer}" + (f": {said.evidence}" if said.evidence else "")))
+    if command:
+        session.out.say(f"recorded, nothing is decided; if it convinces you:\n  {command}")

@@ -169,6 +169,8 @@ def ls(session: Session, run: str | None, only_open: bool) -> None:
     most = None if run else _A_PAGE
     limit = session.limit or most
     with session.reading() as log:
+        if session.after:
+            reading.find_intent(log.store, session.after)
         begin = session.after.partition("/")[0]
         names = [reading.find_run(log.store, run)] if run else (head.run for head in heads_from(log, begin))
         past = not session.after

@@ -8,6 +8,7 @@ Source: design api.md, "Command line"; storage.md, "The log".
 
 from __future__ import annotations
 
+import os
 import threading
 from contextlib import suppress
 from functools import partial
@@ -18,12 +19,12 @@ import apsw
 import click
 
 from poimen.cli.frame.bodies import record_shape, told
-from poimen.cli.frame.declaring import command, noun
+from poimen.cli.frame.declaring import clipped, command, noun
 from poimen.cli.frame.output import as_json, one_line, us_of
-from poimen.cli.frame.session import part_of
+from poimen.cli.frame.session import is_there, part_of
 from poimen.cli.intents import heads_from
 from poimen.engine import reading
-from poimen.kernel.errors import PoimenError
+from poimen.kernel.errors import ConfigurationError, PoimenError
 from poimen.log.disk.files import Sides
 from poimen.log.opening import file_of, redacted
 
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
 DAMAGED: Final = 7
 _TAIL: Final = 20
+_DIGITS: Final = 18
+"""Of a number that SQLite can hold."""
 _LOOK_S: Final = 0.2
 """How often `--follow` looks, in seconds."""
 
@@ -48,8 +51,8 @@ def log() -> None:
 
 def _number(session: Session, what: str) -> int:
     """--after as a number."""
-    if not session.after.isdecimal() and session.after:
-        raise click.UsageError(f"--after {session.after!r} is no {what}")
+    if session.after and not (session.after.isdecimal() and len(session.after) <= _DIGITS):
+        raise click.UsageError(f"--after {clipped(session.after)!r} is no {what}")
     return int(session.after or 0)
 
 
@@ -216,8 +219,8 @@ def database(session: Session) -> dict[str, Any]:
     found: dict[str, Any] = {
         "url": redacted(where.url),
         "source": "--db" if session.db is not None else where.source,
-        "path": str(file.absolute()) if file is not None else None,
-        "exists": file is None or file.exists(),
+        "path": _absolute(file),
+        "exists": file is None or is_there(file),
         "sqlite": apsw.sqlite_lib_version(),
         "bytes": 0,
         "wal_bytes": 0,
@@ -225,12 +228,20 @@ def database(session: Session) -> dict[str, Any]:
         "doubts_settled": 0,
     }
     if file is not None:
-        sides = Sides.of(Path(file).resolve())
+        sides = Sides.of(Path(os.path.realpath(file)))
         found["bytes"], found["wal_bytes"] = _size(sides.db), _size(sides.wal)
-        found["doubt_open"] = sides.doubt.exists()
+        found["doubt_open"] = is_there(sides.doubt)
         with suppress(OSError):
             found["doubts_settled"] = sides.doubt_log.read_bytes().count(b"\n")
     return found
+
+
+def _absolute(file: Path | None) -> str | None:
+    """The path from the root; as it was named where the folder here is gone."""
+    try:
+        return str(file.absolute()) if file is not None else None
+    except FileNotFoundError:
+        return str(file)
 
 
 def _size(path: Path) -> int:
@@ -270,10 +281,20 @@ def db_check(session: Session, rebuild: bool) -> int:
 
 
 @command(db, "backup")
-@click.argument("to", type=click.Path(path_type=Path))
-def backup(session: Session, to: Path) -> None:
+@click.argument("to")
+def backup(session: Session, to: str) -> None:
     """Write a checked copy, large bodies included, to a new file; it appears when it is whole."""
+    _backup(session, file_of(to))
+
+
+def _backup(session: Session, to: Path | None) -> None:
+    if to is None:
+        raise click.UsageError("a backup is a file: name one, memory is gone with the process")
     if session.dry_run:
+        with session.reading():
+            pass  # what cannot be read cannot be copied
+        if is_there(to):
+            raise ConfigurationError(f"{to} exists", where=str(to), hint="name a new file; nothing is overwritten")
         session.out.show({"to": str(to), "dry_run": True}, lambda: session.out.line(f"would write {to}"))
         return
     with session.writing() as opened:

@@ -8,9 +8,11 @@ Source: design api.md, "Command line".
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import threading
+from contextlib import suppress
 from importlib import import_module
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, NoReturn
@@ -18,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import click
 
 from poimen._typing import override
-from poimen.cli.frame.declaring import global_options, later, own_version, with_db
-from poimen.kernel.errors import PoimenError
+from poimen.cli.frame.declaring import NotWritten, clipped, global_options, later, own_version, pasted
+from poimen.kernel.errors import PoimenError, StorageFailed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -143,13 +145,15 @@ class Root(click.Group):
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _give_up(sys.stdout)
             return 0
 
     @override
     def main(self, args: Sequence[str] | None = None, *rest: Any, **extra: Any) -> NoReturn:
         """Run one command and leave with its exit code."""
         given = list(sys.argv[1:] if args is None else args) or ["--help"]
+        if "--json" in given or "--jsonl" in given:
+            logging.getLogger("poimen").addHandler(logging.NullHandler())  # else its warnings stand before the error
         extra["standalone_mode"] = False
         extra["prog_name"] = "poimen"
         try:
@@ -162,24 +166,68 @@ class Root(click.Group):
             code = USAGE
         except click.Abort as error:
             interrupted = isinstance(error.__context__, KeyboardInterrupt)
-            sys.stderr.write("interrupted\n" if interrupted else "stopped: nothing was recorded\n")
+            said = "interrupted" if interrupted else "stopped: nothing was recorded"
+            _tell(given, said.partition(":")[0], said, "", said)
             code = INTERRUPTED if interrupted else USAGE
+        except OSError as error:
+            code = _outside(given, error)
+        except UnicodeError as error:
+            _tell(given, "usage", said := f"what was given is no text: {clipped(str(error))}", "", f"usage: {said}")
+            code = USAGE
         sys.exit(code if isinstance(code, int) else 0)
 
 
+def _outside(given: list[str], error: OSError) -> int:
+    """Tell of a failure of the world around that no command has named; what was recorded before stays recorded."""
+    if isinstance(error, NotWritten):
+        title, hint = str(error.strerror), "what was done is done, only its report is missing: poimen runs"
+    else:
+        name = f": {clipped(str(error.filename))}" if error.filename is not None else ""
+        title, hint = f"the system refused: {error.strerror or error}{name}", "mend the cause and try again"
+    _tell(given, StorageFailed.code, title, hint, title)
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _give_up(sys.stdout)
+    return exit_code(StorageFailed(""))
+
+
+def _give_up(stream: Any) -> None:
+    """Lead a stream that takes nothing more into nothing, so that leaving does not fail over what it still holds."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
 def _tell(given: list[str], code: str, title: str, hint: str, text: str) -> None:
-    """Say on stderr what went wrong, in the form that was asked for."""
+    """Say on stderr what went wrong, in the form that was asked for; what was given and is long is clipped."""
+    for word in sorted((word for word in given if len(word) > len(clipped(word))), key=len, reverse=True):
+        title, text = (said.replace(word, clipped(word)) for said in (title, text))
     from poimen.cli.frame.output import as_json, clean
 
-    db = next((value for word, value in pairwise([*given, ""]) if word == "--db"), None)
-    db = next((word[5:] for word in given if word.startswith("--db=")), db)
-    text, hint = with_db(text, db), with_db(hint, db)
+    db, env_file = _given(given, "--db"), _given(given, "--env-file")
+    text, hint = pasted(text, db, env_file), pasted(hint, db, env_file)
     if "--json" in given or "--jsonl" in given:
-        sys.stderr.write(as_json({"error": {"code": code, "title": title, "hint": hint}}) + "\n")
+        _say(as_json({"error": {"code": code, "title": title, "hint": hint}}))
         return
     if _EXITS.get(code) == _ONE_LINE:
-        text = f"{code} {title}" + (f" · {hint}" if hint else "")
-    sys.stderr.write(clean(text).rstrip() + "\n")
+        text = " ".join(f"{code} {title}{f' · {hint}' if hint else ''}".splitlines())
+    _say(clean(text).rstrip())
+
+
+def _say(text: str) -> None:
+    """Write to stderr; where nobody can be told, the exit code still says it."""
+    try:
+        sys.stderr.write(text + "\n")
+        sys.stderr.flush()
+    except OSError:
+        _give_up(sys.stderr)
+
+
+def _given(words: list[str], option: str) -> str | None:
+    """The value of an option on the line; the last one counts."""
+    apart = [value for word, value in pairwise([*words, ""]) if word == option]
+    joined = [word.partition("=")[2] for word in words if word.startswith(f"{option}=")]
+    return next(iter([*joined, *reversed(apart)]), None)
 
 
 def _usage(error: click.ClickException) -> str:
@@ -216,8 +264,20 @@ def _version(ctx: click.Context) -> None:
     ctx.exit(0)
 
 
+def _open_what_is_closed() -> None:
+    """Stand in for a standard stream that was closed: else a database could get its number, and be written over."""
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free: this one
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
+
+
 def main() -> NoReturn:
     """Run the command line of this process."""
+    _open_what_is_closed()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")

@@ -39,7 +39,11 @@ _OPTIONS: Final[dict[To, str]] = {"landed": "landed", "not_landed": "not-landed"
 @click.option("--value", help="with --landed: what the call would have returned, as JSON or @FILE")
 @click.option("--module", help="with --value: check it against the tool's result type")
 @click.option("--evidence", default="", help="what was seen, and where")
-@click.option("--expect-lsn", type=int, help="of the last record about it that you saw; a later one is a conflict")
+@click.option(
+    "--expect-lsn",
+    type=click.IntRange(min=0),
+    help="of the last record about it that you saw; a later one is a conflict",
+)
 @click.option("--confirm", metavar="ID", help="the intent's whole id, where nobody can be asked")
 @changing
 def resolve(
@@ -74,6 +78,8 @@ def resolve(
         _check_type(known, body or b"null", module)
     if not before:
         why = _sure(session, known, to, confirm, why, ended=ended)
+        with session.reading() as log:
+            desk.may_resolve(log.store, str(known.id), to, value=body)
     lsn = known.last_lsn
     if not before and not session.dry_run:
         with session.writing() as log:
@@ -89,7 +95,7 @@ def resolve(
                 value=payload,
                 expect_lsn=expect_lsn if expect_lsn is not None else known.last_lsn,
             ).first
-    elif not before and expect_lsn not in {None, known.last_lsn}:
+    elif not before and expect_lsn is not None and expect_lsn < known.last_lsn:
         raise Conflict(f"something about {known.id} has changed since LSN {expect_lsn}", where=f"LSN {known.last_lsn}")
     _resolved(session, known, to, lsn, before=before, ended=ended, module=module)
 
@@ -103,7 +109,7 @@ def consequences(ended: str) -> list[str]:
     if ended:
         return [f"{ended}: what you find out is recorded, nothing is sent and nothing goes on"]
     return [
-        "landed: the run goes on with the value (what the call would have returned; null without --value)",
+        "landed: the run goes on with the value, what the call would have returned",
         "not landed: it is sent anew. abandon: the step fails with EffectAbandoned",
     ]
 

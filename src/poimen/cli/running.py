@@ -21,15 +21,16 @@ import click
 import poimen
 from poimen import clock
 from poimen.cli.frame.arguments import bound, from_json
-from poimen.cli.frame.declaring import command
+from poimen.cli.frame.declaring import clipped, command
 from poimen.cli.frame.output import Json, one_line
+from poimen.cli.frame.session import is_there
 from poimen.cli.main import exit_code
 from poimen.declare import modules, values
 from poimen.declare.registry import Registry
 from poimen.declare.shapes import Call
 from poimen.declare.specs import WorkflowSpec, spec_of
 from poimen.engine import reading
-from poimen.engine.client import Client
+from poimen.engine.client import Client, same_input
 from poimen.engine.runtime import driven, letting_go
 from poimen.engine.worker import Worker
 from poimen.kernel.errors import NotFound, PoimenError, StorageFailed
@@ -62,7 +63,7 @@ def load(target: str) -> ModuleType:
 
     Raises:
         NotFound: there is none.
-        click.UsageError: it raises while it is imported.
+        click.UsageError: it raises, or leaves the process, while it is imported.
     """
     here = Path.cwd()
     beside = [Path(target).resolve().parent] if target.endswith(".py") else []
@@ -72,7 +73,7 @@ def load(target: str) -> ModuleType:
         return modules.load(target)
     except PoimenError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a module's exit code is not that of the command
         place = error.__traceback__
         while place is not None and place.tb_next is not None:
             place = place.tb_next
@@ -100,7 +101,9 @@ def workflow_of(target: str) -> WorkflowSpec:
     spec = spec_of(found)
     if found is None:
         known = ", ".join(there) or "none"
-        raise NotFound(f"{place} has no {name!r}", why=f"workflows there: {known}", hint=f"poimen run {place}:NAME")
+        raise NotFound(
+            f"{place} has no {clipped(name)!r}", why=f"workflows there: {known}", hint=f"poimen run {place}:NAME"
+        )
     if not isinstance(spec, WorkflowSpec):
         kind = f"a {spec.kind}" if spec is not None else f"a {type(found).__name__}"
         raise click.UsageError(f"{target} is {kind}, not a workflow; workflows there: {', '.join(there) or 'none'}")
@@ -169,7 +172,10 @@ def _lines(spec: WorkflowSpec, text: str, prefix: str | None) -> list[_Line]:
         except (PoimenError, TypeError) as error:
             said = error.message if isinstance(error, PoimenError) else str(error)
             raise click.UsageError(f"{where}: {said}") from error
-        tags = {str(name): str(value) for name, value in (given.get("tags") or {}).items()}
+        tags = given.get("tags") or {}
+        if not isinstance(tags, dict):
+            raise click.UsageError(f'{where}: tags are an object of texts, such as {{"team": "billing"}}')
+        tags = {str(name): str(value) for name, value in tags.items()}
         found.append(_Line(number=number, run=checked_id(run), call=call, tags=tags))
     twice = {line.run for line in found if sum(other.run == line.run for other in found) > 1}
     if twice:
@@ -180,7 +186,7 @@ def _lines(spec: WorkflowSpec, text: str, prefix: str | None) -> list[_Line]:
 def _recorded(session: Session, spec: WorkflowSpec, run: str) -> Call[Any] | None:
     """The call of a run that exists, from its record; None when it does not exist."""
     file = file_of(session.location.url)
-    if file is not None and not file.exists():
+    if file is not None and not is_there(file):
         return None
     try:
         with session.reading() as log:
@@ -192,6 +198,21 @@ def _recorded(session: Session, spec: WorkflowSpec, run: str) -> Call[Any] | Non
     except StorageFailed:
         return None  # opening it for writing settles what is in the way, or says what is
     return Call(workflow=spec.name, spec=spec, packed=packed)
+
+
+def _refuse_other_input(session: Session, calls: dict[str, Call[Any]]) -> None:
+    """What the admission of these runs would refuse, without admitting them.
+
+    Raises:
+        RunExists: a run of this id exists with other input.
+    """
+    file = file_of(session.location.url)
+    if file is None or not is_there(file):
+        return
+    with session.reading() as log:
+        for run, call in calls.items():
+            if log.store.head(run) is not None:
+                same_input(log.store, call, run)
 
 
 def _call(session: Session, spec: WorkflowSpec, run: str | None, args: tuple[str, ...], given: str | None) -> Call[Any]:
@@ -258,6 +279,7 @@ def run(
     call = _call(session, spec, checked_id(run) if run is not None else None, args, given)
     identity = checked_id(run if run is not None else clock.uuid7())
     if session.dry_run:
+        _refuse_other_input(session, {identity: call})
         data = {"run_id": identity, "workflow": spec.name, "input": json.loads(call.packed), "dry_run": True}
         session.out.show(data, lambda: session.out.line(f"would run {call!r} as {identity}"))
         return 0
@@ -278,11 +300,19 @@ def _tag(text: str) -> tuple[str, str]:
 
 
 def _print(session: Session, spec: WorkflowSpec, run: str, result: Any) -> int:
-    plain: Json = json.loads(values.dump(result, spec.parameters.result, path="the result"))
+    plain = _plain(result, spec)
     data = {"run_id": run, "workflow": spec.name, "state": "SUCCEEDED", "result": plain}
     session.out.show(data, lambda: session.out.line(_as_text(plain)))
     session.out.detail(f"run {run} SUCCEEDED")
     return 0
+
+
+def _plain(result: Any, spec: WorkflowSpec) -> Json:
+    """A result as JSON; a text is itself, also one that is stored otherwise because UTF-8 cannot say it."""
+    if type(result) is str:
+        return result
+    plain: Json = json.loads(values.dump(result, spec.parameters.result, path="the result"))
+    return plain
 
 
 def _as_text(plain: Json) -> str:
@@ -308,6 +338,7 @@ def _admit(session: Session, call: Call[Any], run: str, tags: dict[str, str], ta
 def _each(session: Session, spec: WorkflowSpec, lines: list[_Line]) -> int:
     """Run all lines, some at once; the worst end is the exit code."""
     if session.dry_run:
+        _refuse_other_input(session, {line.run: line.call for line in lines})
         rows: list[Any] = [
             {"run_id": line.run, "line": line.number, "input": json.loads(line.call.packed)} for line in lines
         ]
@@ -348,7 +379,7 @@ async def _end_of(session: Session, client: Client, worker: Worker, line: _Line)
     try:
         handle = await client.start(line.call, run_id=line.run, tags=line.tags)
         result = await driven(client, worker, handle)
-        end["result"] = json.loads(values.dump(result, line.call.spec.parameters.result, path="the result"))
+        end["result"] = _plain(result, line.call.spec)
     except PoimenError as error:
         if exit_code(error) in _GIVES_UP:
             raise

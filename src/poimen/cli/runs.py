@@ -21,6 +21,7 @@ from poimen.cli.intents import heading, heads_from, intent_shape, records_by_int
 from poimen.engine import desk, reading, standing
 from poimen.kernel.branch import BranchState, WaitReason, moves_by_itself
 from poimen.kernel.errors import Conflict
+from poimen.kernel.ids import run_id as checked_id
 from poimen.kernel.views import trunk
 from poimen.log.api import TERMINAL_STATES
 
@@ -181,6 +182,8 @@ def ls(session: Session, states: tuple[str, ...], live: bool, tag: str | None) -
     """List runs by id."""
     limit, found = session.limit or _A_PAGE, list[Any]()
     wanted = {state.upper() for state in states}
+    if session.after:
+        checked_id(session.after)
     with session.reading() as log:
         for head in heads_from(log, session.after, live=live):
             if head.run == session.after or (wanted and head.state not in wanted):

@@ -21,9 +21,10 @@ Source: design api.md, "Values"; storage.md, "The log" (canonical JSON); cases C
 
 from __future__ import annotations
 
+import ast
 from math import isfinite
-from types import GetSetDescriptorType, MemberDescriptorType
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from types import GenericAlias, GetSetDescriptorType, MemberDescriptorType
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, Union
 
 from poimen.declare.storing.annotations import codec_for
 from poimen.declare.storing.canonical import Json, NotJson, digest, from_bytes, to_bytes
@@ -31,15 +32,31 @@ from poimen.declare.storing.codec import REGISTRY, Refusal, foreign
 from poimen.declare.storing.hints import label
 from poimen.declare.storing.own import OwnClasses
 from poimen.declare.storing.parameters import Parameters
+from poimen.kernel.errors import NotStorable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["Json", "Parameters", "digest", "dump", "dump_own", "error_fields", "load", "register_codec", "storable"]
+__all__ = [
+    "Json",
+    "Parameters",
+    "digest",
+    "dump",
+    "dump_own",
+    "error_fields",
+    "load",
+    "may_be",
+    "register_codec",
+    "storable",
+]
 
 T = TypeVar("T")
 
 _ANY: Final = codec_for(Any)
+
+_BUILTIN: Final[dict[str, type]] = {
+    kind.__name__: kind for kind in (bool, int, float, str, bytes, list, tuple, set, frozenset, dict)
+}
 
 
 def dump(value: object, annotation: Any = Any, *, path: str = "value") -> bytes:
@@ -132,6 +149,42 @@ def storable(annotation: Any, *, path: str) -> None:
         codec_for(annotation)
     except Refusal as refusal:
         raise refusal.error(path) from refusal.__cause__
+
+
+def may_be(words: str, body: bytes) -> bool:
+    """Whether a stored value can be what an annotation says in words, for whoever has the words and not the code.
+
+    Only Python's plain types are known by their words; of everything else nothing is told, so it passes.
+
+    Arguments:
+        words: an annotation as messages write it, such as `list[int] | None`. They are parsed and never evaluated.
+        body: JSON, UTF-8.
+    """
+    try:
+        annotation = _said_by(ast.parse(words, mode="eval").body)
+        storable(annotation, path="value")
+    except (SyntaxError, ValueError, TypeError, RecursionError, NotStorable):
+        return True
+    try:
+        load(body, annotation)
+    except NotStorable:
+        return b'"$' in body  # a form of storing that only the code of its class may read
+    return True
+
+
+def _said_by(node: ast.expr) -> Any:
+    """The annotation that an expression names, `Any` in place of what is no plain type."""
+    if isinstance(node, ast.Constant):
+        return node.value if node.value in {None, ...} else Literal[node.value]
+    if isinstance(node, ast.Name):
+        return _BUILTIN.get(node.id, Any)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
+        arms = _said_by(node.left), _said_by(node.right)
+        return Any if Any in arms else Union[arms]  # noqa: UP007 (made at run time, and `None | None` is an error)
+    if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.value.id in _BUILTIN:
+        inner = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        return GenericAlias(_BUILTIN[node.value.id], tuple(_said_by(one) for one in inner))
+    return Any
 
 
 def register_codec(cls: type[T], *, name: str, encode: Callable[[T], Json], decode: Callable[[Json], T]) -> None:

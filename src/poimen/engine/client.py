@@ -194,7 +194,7 @@ class Client:
 
     def _admit(self, call: Call[Any], run: str, tags: dict[str, str]) -> bool:
         if self.store.head(run) is not None:
-            self._same_input(call, run)
+            same_input(self.store, call, run)
             return False
         body = call.packed
         event = RunAdmitted(
@@ -212,24 +212,9 @@ class Client:
         try:
             self.door.append(batch)
         except RunExists:
-            self._same_input(call, run)
+            same_input(self.store, call, run)
             return False
         return True
-
-    def _same_input(self, call: Call[Any], run: str) -> None:
-        view, _ = reading.read_run(self.store, run, upto=1)
-        admitted = view.admitted
-        if admitted is None or admitted.workflow != call.workflow or admitted.args_digest != values.digest(call.packed):
-            known = admitted.workflow if admitted is not None else "?"
-            digest = admitted.args_digest if admitted is not None else "?"
-            raise RunExists(
-                f"run {run} exists with other input: {known} with input {digest[:_SHOWN]}",
-                where=run,
-                why=f"asked for: {call.workflow} with input {values.digest(call.packed)[:_SHOWN]}",
-                hint="the same id is the same run; choose another id for other input; the recorded one: "
-                f"poimen runs show {run} --content",
-                run_id=run,
-            )
 
     @overload
     async def get(self, run_id: str, /) -> Run[Any]: ...
@@ -384,3 +369,24 @@ class Client:
 
 _SHOWN = 8
 """Hex digits of a digest in a message: what was passed is agent text, and is not shown there."""
+
+
+def same_input(store: Store, call: Call[Any], run: str) -> None:
+    """Check that a run that exists was admitted with this very call.
+
+    Raises:
+        RunExists: it was admitted with another.
+    """
+    view, _ = reading.read_run(store, run, upto=1)
+    admitted = view.admitted
+    if admitted is None or admitted.workflow != call.workflow or admitted.args_digest != values.digest(call.packed):
+        known = admitted.workflow if admitted is not None else "?"
+        digest = admitted.args_digest if admitted is not None else "?"
+        raise RunExists(
+            f"run {run} exists with other input: {known} with input {digest[:_SHOWN]}",
+            where=run,
+            why=f"asked for: {call.workflow} with input {values.digest(call.packed)[:_SHOWN]}",
+            hint="the same id is the same run; choose another id for other input; the recorded one: "
+            f"poimen runs show {run} --content",
+            run_id=run,
+        )

@@ -10,14 +10,15 @@ Source: design protocol.md, sections 3 ("Decisions") and 5 ("After Indeterminate
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from poimen import clock
+from poimen.declare import values
 from poimen.declare.calling import Current
 from poimen.engine.driving.scopes import BodyScope
 from poimen.engine.reading import find_intent, has_ended, read_run
 from poimen.gate.guard import ask_once
-from poimen.kernel.errors import Conflict, NotFound, PoimenError
+from poimen.kernel.errors import Conflict, NotFound, NotStorable, PoimenError
 from poimen.kernel.events import CancelRequested, DecisionSettled, ResumeRequested, subject
 from poimen.kernel.intent import IntentClaimed, IntentProbed, IntentResolved, Resolution
 from poimen.kernel.views import trunk
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from poimen import effects
     from poimen.blobs.tables import TieredBlobs
     from poimen.declare.registry import Registry
+    from poimen.declare.specs import ToolSpec
     from poimen.kernel.events import Event
     from poimen.kernel.intent import Payload
     from poimen.kernel.views import IntentView, RunView
@@ -44,6 +46,10 @@ To = Literal["landed", "not_landed", "abandoned"]
 
 WITHOUT_VALUE = frozenset({"", "None", "Any", "typing.Any", "object"})
 """Result annotations, in words, of tools that an operator may declare landed without a value."""
+
+
+_SHOWN: Final = 80
+"""Bytes of a value that a message shows."""
 
 
 class Refused(PoimenError):
@@ -109,7 +115,7 @@ def claim(store: Store, door: Door, intent_id: str, *, by: str) -> None:
         Conflict: it is closed already, or another person has claimed it meanwhile.
     """
     view, intent = find_intent(store, intent_id)
-    _must_be_open(intent)
+    must_be_open(intent)
     event = IntentClaimed(step=intent.id.step, attempt=intent.id.attempt, ordinal=intent.id.ordinal, by=by)
     append(door, view.run, intent.id.branch, event, expect_lsn=intent.last_lsn)
 
@@ -143,10 +149,9 @@ def resolve(
         NotFound: no such intent.
         Conflict: it is closed already, or something about it has changed since.
         Refused: a live worker reports that the call is running, or a value is needed and was not given.
+        NotStorable: the value is none that the tool could have returned.
     """
-    view, intent = find_intent(store, intent_id)
-    _must_be_open(intent)
-    _must_fit(store, view, intent, to, given=value is not None)
+    view, intent = may_resolve(store, intent_id, to, value=value)
     event = IntentResolved(
         step=intent.id.step,
         attempt=intent.id.attempt,
@@ -160,6 +165,33 @@ def resolve(
     )
     seen = intent.last_lsn if expect_lsn is None else expect_lsn
     return append(door, view.run, intent.id.branch, event, expect_lsn=seen)
+
+
+def may_resolve(store: Store, intent_id: str, to: To, *, value: Payload | None) -> tuple[RunView, IntentView]:
+    """Refuse what `resolve` would refuse, but for what happens meanwhile; returns the run and the intent.
+
+    Arguments:
+        store: the log.
+        intent_id: exactly one intent.
+        to: what is known now.
+        value: as for `resolve`; one that lies beside the log is not looked at.
+
+    Raises:
+        NotFound, Conflict, Refused, NotStorable: as `resolve`.
+    """
+    view, intent = find_intent(store, intent_id)
+    must_be_open(intent)
+    _must_fit(store, view, intent, to, given=value is not None)
+    returns = intent.pending.returns
+    if to == "landed" and isinstance(value, bytes) and not values.may_be(returns, value):
+        shown = value[:_SHOWN].decode(errors="replace") + ("…" if len(value) > _SHOWN else "")
+        raise NotStorable(
+            f"{intent.id} returns {returns}, and the value given is {shown}",
+            why="the run goes on with the value, and its code could not read this one",
+            hint=f"give a {returns} as JSON; a text has quotes: '\"text\"'",
+            path="value",
+        )
+    return view, intent
 
 
 def probed(
@@ -212,13 +244,7 @@ async def ask_probe(
     """
     view, intent = find_intent(store, intent_id)
     tool = intent.pending.tool
-    spec = registry.tool("tool", tool) or registry.tool("model", tool)
-    if spec is None or spec.probe is None:
-        raise NotFound(
-            f"{tool} is loaded here and has no probe" if spec is not None else f"the code of {tool} is not loaded here",
-            why="a probe is code, declared with its tool",
-            hint="Runtime(modules=[...]), or poimen inbox probe INTENT --module MODULE",
-        )
+    spec = with_probe(registry, tool)
     step = view.branches[intent.id.branch].steps[intent.id.step]
     args = intent.pending.args if intent.pending.args is not None else step.args
     body = args if isinstance(args, bytes) else bodies.get(args.digest)
@@ -230,6 +256,22 @@ async def ask_probe(
     answer, said, evidence, value = await ask_once(spec, body, intent, scope, threads)
     probed(door, intent, said, by=by, evidence=evidence, asked_at=asked_at, value=value)
     return answer
+
+
+def with_probe(registry: Registry, tool: str) -> ToolSpec:
+    """The declaration of a tool that can be asked about.
+
+    Raises:
+        NotFound: it is not loaded here, or has no probe.
+    """
+    spec = registry.tool("tool", tool) or registry.tool("model", tool)
+    if spec is None or spec.probe is None:
+        raise NotFound(
+            f"{tool} is loaded here and has no probe" if spec is not None else f"the code of {tool} is not loaded here",
+            why="a probe is code, declared with its tool",
+            hint="Runtime(modules=[...]), or poimen inbox probe INTENT --module MODULE",
+        )
+    return spec
 
 
 def close_decision(store: Store, door: Door, run: str, decision_id: str, *, by: str, why: str, rejected: bool) -> bool:
@@ -288,7 +330,12 @@ def _must_fit(store: Store, view: RunView, intent: IntentView, to: To, *, given:
         )
 
 
-def _must_be_open(intent: IntentView) -> None:
+def must_be_open(intent: IntentView) -> None:
+    """Refuse to claim or close what is settled.
+
+    Raises:
+        Conflict: it was closed, or was never unknown.
+    """
     if intent.open:
         return
     closed = intent.resolution

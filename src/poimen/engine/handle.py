@@ -43,7 +43,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 def actor() -> str:
     """Who acts: `POIMEN_BY`, else user@host."""
-    return os.environ.get("POIMEN_BY") or f"{getpass.getuser()}@{socket.gethostname()}"
+    return os.environ.get("POIMEN_BY", "").strip() or f"{getpass.getuser()}@{socket.gethostname()}"
 
 
 class NotACall(PoimenError):

@@ -14,6 +14,10 @@ import os
 import signal
 from typing import Final
 
+from poimen.kernel.errors import ConfigurationError
+
+VARIABLE: Final = "POIMEN_CRASH"
+
 POINTS: Final = {
     "admitted": "the run's admission is durable, nothing has run",
     "pending": "the intent is Pending and durable (window A opens)",
@@ -37,7 +41,7 @@ def arm(spec: str) -> None:
         spec: `POINT[:TOOL[:N]]`.
 
     Raises:
-        ValueError: no such point.
+        ConfigurationError: no such point, or N is no number from 1.
     """
     _armed.clear()
     _seen.clear()
@@ -47,7 +51,16 @@ def arm(spec: str) -> None:
     tool, _, nth = rest.partition(":")
     if point not in POINTS:
         known = ", ".join(POINTS)
-        raise ValueError(f"{point!r} is not a crash point; there are: {known}")
+        raise ConfigurationError(
+            f"{point!r} is not a crash point; there are: {known}",
+            where=f"{VARIABLE}={spec}",
+            why="a proof that kills nothing proves nothing",
+            hint=f"POINT, POINT:TOOL or POINT:TOOL:N; unset {VARIABLE} to run without",
+        )
+    if nth and not (nth.isascii() and nth.isdecimal() and int(nth)):
+        raise ConfigurationError(
+            f"{nth!r} does not say at which time to crash", where=f"{VARIABLE}={spec}", hint="a number from 1"
+        )
     _armed.extend((point, tool, nth or "1"))
 
 
@@ -65,4 +78,4 @@ def armed(point: str) -> bool:
     return bool(_armed) and _armed[0] == point
 
 
-arm(os.environ.get("POIMEN_CRASH", ""))
+arm(os.environ.get(VARIABLE, ""))

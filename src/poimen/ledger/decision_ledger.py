@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from poimen.kernel.errors import DecisionConflict, NotFound, StorageFailed
 from poimen.ledger import lines
-from poimen.ledger.file import LedgerFile
+from poimen.ledger.file import LedgerFile, read_whole, refuse_unnamable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,20 +40,21 @@ class DecisionLedger:
 
     Raises:
         StorageFailed: another writer has the file, or it cannot be opened, read or synced.
-        Corrupt: a line before the last is no event, or the file is no decision ledger. Nothing is changed.
+        Corrupt: a line is JSON and no event, a line before the last is neither, or the file is no decision
+            ledger. Nothing is changed.
 
     Source: requirement decision-ledger.md.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        if not os.fspath(path):
-            raise StorageFailed("a decision ledger needs the path of a file; the one given is empty")
+        refuse_unnamable(path)
         self.path: Final = Path(os.path.realpath(path))
         self._file = LedgerFile(self.path)
         try:
             data = self._file.read()
             self._fold = lines.load(data, str(self.path))
-            self._file.settle(data, last=self._fold.last, size=self._fold.size)
+            whole = data if self._fold.ended else data + b"\n"
+            self._file.settle(whole, last=self._fold.last, size=self._fold.size + len(whole) - len(data))
         except BaseException:
             self._file.close()
             raise
@@ -70,10 +71,11 @@ class DecisionLedger:
         Raises:
             NotFound: there is no such file.
             Corrupt: see `DecisionLedger`.
-            StorageFailed: it cannot be read.
+            StorageFailed: it cannot be read, or is no regular file.
         """
+        refuse_unnamable(path)
         try:
-            data = Path(path).read_bytes()
+            data = read_whole(path)
         except FileNotFoundError as error:
             raise NotFound(
                 f"there is no decision ledger at {path}",
@@ -174,7 +176,8 @@ class DecisionLedger:
         point leaves the old file or the new one, whole.
 
         Arguments:
-            keep: told the id of a committed decision, says whether it stays. None: none does.
+            keep: told the id of a committed decision, says whether it stays. None: none does. It may use the
+                ledger: what it records stays.
 
         Raises:
             StorageFailed: the new file could not be written; nothing was changed and the ledger works on.
@@ -183,14 +186,16 @@ class DecisionLedger:
                 The ledger is closed.
         """
         with self._file.working():
-            left = self._fold.without_committed(keep)
-            dropped = self._fold.count() - left.count()
-            if dropped:
-                self._file.refuse_if_moved()
-                self._file.write_beside(left.to_bytes())
-                with self._file.doubt("the compaction"):
-                    self._file.replace()
-                    self._fold = left
+            going = {name for name in self._fold.committed() if keep is None or not keep(name)}
+            with self._file.working():  # again: `keep` may have closed the ledger, or recorded in it
+                left = self._fold.without(going)
+                dropped = self._fold.count() - left.count()
+                if dropped:
+                    self._file.refuse_if_moved()
+                    self._file.write_beside(left.to_bytes())
+                    with self._file.doubt("the compaction"):
+                        self._file.replace()
+                        self._fold = left
             return dropped
 
     def close(self) -> None:

@@ -285,6 +285,36 @@ class LedgerFile:
         ) from error
 
 
+def refuse_unnamable(path: str | os.PathLike[str]) -> None:
+    """Refuse what no file can be called.
+
+    Raises:
+        StorageFailed: the path is empty, or the system has no bytes for it.
+    """
+    try:
+        name = os.fsencode(path)
+    except UnicodeEncodeError:
+        name = b"\0"
+    if not name or b"\0" in name:
+        said = f"{os.fspath(path)!r} cannot be one" if name else "the one given is empty"
+        raise StorageFailed(f"a decision ledger needs the path of a file; {said}")
+
+
+def read_whole(path: str | os.PathLike[str]) -> bytes:
+    """All bytes of a regular file; opening a pipe or a device would wait for its other end.
+
+    Raises:
+        OSError: it cannot be read, or is something else.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_NOCTTY | os.O_NONBLOCK)
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file")
+        return _read_all(fd)
+    finally:
+        _close(fd)
+
+
 def _close(fd: int) -> None:
     if fd >= 0:
         with contextlib.suppress(OSError):

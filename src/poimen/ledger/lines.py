@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
 from poimen.kernel.errors import Corrupt, NotStorable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Collection
 
 Json: TypeAlias = bool | int | float | str | Sequence[Any] | Mapping[str, Any] | None
 """What a decision may be: what JSON can say, in Python's plain types (a tuple would come back as a list: refused)."""
@@ -29,6 +30,9 @@ MAX_LINE_BYTES: Final = 16 * 1024 * 1024
 
 _MAX_DEPTH: Final = 100
 _MAX_INT_BITS: Final = 2048
+_DEEPEST: Final = _MAX_DEPTH + 2
+"""Of a line of ours: the event around a decision whose innermost value is empty brackets."""
+_STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _SHOWN_CHARS: Final = 200
 _PLAIN: Final = (type(None), bool, int, float, str, list, dict)
 _KEYS: Final = {"intent": {"decision", "decision_id", "event"}, "commit": {"decision_id", "event"}}
@@ -39,7 +43,8 @@ class LedgerView:
     """What a ledger held at one moment.
 
     `torn` is the number of bytes after the last whole line: the trace of a write that was never
-    acknowledged (or, for a reader, of one that is just being made).
+    acknowledged (or, for a reader, of one that is just being made). A last line that lacks nothing but
+    its end is whole.
     """
 
     def __init__(self) -> None:
@@ -67,12 +72,17 @@ class LedgerView:
 
 
 class Fold(LedgerView):
-    """A view that still grows; `size` is the length of its whole lines, `last` is where the last of them begins."""
+    """A view that still grows.
+
+    `size` is the length of its whole lines, `last` is where the last of them begins, `ended` says whether that
+    one has its newline.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.size = 0
         self.last = 0
+        self.ended = True
 
     def text_of(self, decision_id: str) -> str | None:
         """The canonical JSON of a recorded decision."""
@@ -97,12 +107,15 @@ class Fold(LedgerView):
         self._order.append((kind, decision_id))
         return ""
 
-    def without_committed(self, keep: Callable[[str], bool] | None) -> Fold:
-        """What is left when committed decisions go, but for those that `keep` names."""
-        staying = {name for name in self._decisions if name in self._owed or (keep is not None and keep(name))}
+    def committed(self) -> list[str]:
+        """The ids of decisions that are not owed."""
+        return [name for name in self._decisions if name not in self._owed]
+
+    def without(self, dropped: Collection[str]) -> Fold:
+        """What is left when these go, but for what is owed."""
         left = Fold()
         for kind, name in self._order:
-            if name in staying:
+            if name not in dropped or name in self._owed:
                 left.apply(kind, name, self._decisions[name])
         return left
 
@@ -217,7 +230,8 @@ def _is_text(value: str) -> bool:
 def load(data: bytes, path: str) -> Fold:
     """Read a whole file; a torn last line is counted in `torn` and not part of `size`.
 
-    Torn is a last line that has no newline or is no JSON (a write reaches the disk in pages, in any order).
+    Torn is a last line that JSON refuses (a write reaches the disk in pages, in any order). No part of a line of
+    ours is JSON, so one that is and has no newline lacks only that: an editor or a crash took it.
 
     Arguments:
         data: the bytes of the file.
@@ -225,6 +239,8 @@ def load(data: bytes, path: str) -> Fold:
 
     Raises:
         Corrupt: another line is no event, or no line is and the bytes are not the beginning of one.
+        RecursionError, MemoryError: the stack or the memory of the caller does not do for a line that is whole.
+            Nothing is known of that line then, least of all that it is torn.
     """
     fold = Fold()
     number = 0
@@ -233,8 +249,13 @@ def load(data: bytes, path: str) -> Fold:
         end = data.find(b"\n", fold.size)
         line = data[fold.size : end] if end >= 0 else data[fold.size :]
         is_last = end < 0 or end + 1 == len(data)
-        value, problem = _parse(line)
-        if end < 0 or (is_last and problem):
+        try:
+            value, problem, torn = _parse(line)
+        except RecursionError:
+            if _depth(line) <= _DEEPEST:
+                raise
+            _corrupt(path, number, f"its decision is nested more than {_MAX_DEPTH} deep")
+        if is_last and torn:
             if number == 1 and not _begins_like_ours(line):
                 _corrupt(path, number, "the file does not begin like a decision ledger")
             fold.torn = len(data) - fold.size
@@ -242,16 +263,29 @@ def load(data: bytes, path: str) -> Fold:
         problem = problem or _problem(value) or fold.apply(value["event"], value["decision_id"], _text(value))
         if problem:
             _corrupt(path, number, problem)
-        fold.last, fold.size = fold.size, end + 1
+        fold.ended = end >= 0
+        fold.last, fold.size = fold.size, (end + 1 if fold.ended else len(data))
     return fold
 
 
-def _parse(line: bytes) -> tuple[Any, str]:
-    """The line's value, and why it is no JSON."""
+def _parse(line: bytes) -> tuple[Any, str, bool]:
+    """The line's value, why there is none, and whether that may be a torn write (what we refuse ourselves is none)."""
     try:
-        return json.loads(line.decode(), object_pairs_hook=_unique, parse_constant=_refused, parse_float=_finite), ""
-    except (ValueError, RecursionError) as error:
-        return None, f"it is no JSON ({error})"
+        value = json.loads(line.decode(), object_pairs_hook=_unique, parse_constant=_refused, parse_float=_finite)
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        return None, f"it is no JSON ({error})", True
+    except ValueError as error:
+        return None, f"it is no JSON of ours ({error})", False
+    return value, "", False
+
+
+def _depth(line: bytes) -> int:
+    """How deep a line is nested, without parsing it."""
+    deepest = depth = 0
+    for bracket in _STRING.sub(b"", line):
+        depth += (bracket in b"[{") - (bracket in b"]}")
+        deepest = max(deepest, depth)
+    return deepest
 
 
 def _problem(value: object) -> str:

@@ -91,6 +91,8 @@ def _path(url: str) -> Path:
     if scheme is None:
         if not url.strip():
             raise ConfigurationError("the name of the database is empty", hint="name a file, such as .poimen/poimen.db")
+        if "\0" in url:
+            raise ConfigurationError(f"{url!r} cannot be a path", hint="name a file, such as .poimen/poimen.db")
         return Path(url).expanduser()
     if scheme[1] in {"postgresql", "postgres"}:
         raise NotBuiltYet(
@@ -133,12 +135,12 @@ def locate(argument: str | None, *, cwd: Path, environ: Mapping[str, str] | None
         if db is not None:
             return Location(url=_from(folder, db), source=f"[tool.poimen] db in {project}")
     for folder in upward:
-        if (folder / DEFAULT).is_file():
+        if os.path.isfile(folder / DEFAULT):  # noqa: PTH113 (a folder that may not be looked into counts as empty)
             _refuse_foreign(folder / DEFAULT)
             return Location(url=str(folder / DEFAULT), source=f"found from {cwd} upward")
     for folder in upward:
         for mark in ("pyproject.toml", ".git"):
-            if (folder / mark).exists():
+            if os.path.exists(folder / mark):  # noqa: PTH110 (as above)
                 return Location(url=str(folder / DEFAULT), source=f"new, beside {folder / mark}")
     return Location(url=str(cwd / DEFAULT), source=f"new, in {cwd}")
 
@@ -167,6 +169,11 @@ def _configured(project: Path) -> str | None:
     except tomllib.TOMLDecodeError as error:
         raise ConfigurationError(f"{project} is not TOML: {error}", where=str(project)) from error
     table = tool.get("poimen", {}) if isinstance(tool, dict) else {}
+    unknown = next((key for key in table if key != "db"), None) if isinstance(table, dict) else None
+    if unknown is not None:
+        raise ConfigurationError(
+            f"[tool.poimen] has no key {unknown!r}", where=str(project), hint="the only one is db; rename or remove it"
+        )
     db = table.get("db") if isinstance(table, dict) else None
     if db is None or (isinstance(db, str) and db):
         return db

@@ -13,10 +13,12 @@ from __future__ import annotations
 import json
 import types
 from inspect import Parameter, Signature
+from math import isinf
 from typing import TYPE_CHECKING, Annotated, Any, Final, Union, get_args, get_origin
 
 import click
 
+from poimen.cli.frame.declaring import clipped
 from poimen.declare import values
 from poimen.declare.storing.hints import label
 from poimen.kernel.errors import NotStorable
@@ -55,7 +57,7 @@ def bound(signature: Signature, words: Sequence[str]) -> tuple[list[Any], dict[s
             continue
         place = places[len(args)] if len(args) < len(places) else more
         if place is None:
-            raise click.UsageError(f"{word!r} is one word too many: it takes {_takes(places)}")
+            raise click.UsageError(f"{clipped(word)!r} is one word too many: it takes {_takes(places)}")
         args.append(value_of(place, word))
     return args, kwargs
 
@@ -81,7 +83,7 @@ def _named(parameters: Any, word: str, ahead: list[str]) -> tuple[Parameter, str
     if parameter is None:
         if dashed:
             known = ", ".join(f"--{p}" for p in parameters)
-            raise click.UsageError(f"there is no parameter {name!r}; there are: {known or 'none'}")
+            raise click.UsageError(f"there is no parameter {clipped(name)!r}; there are: {known or 'none'}")
         return None
     if sep:
         return parameter, name, text
@@ -120,7 +122,7 @@ def value_of(parameter: Parameter, text: str) -> Any:
         except NotStorable as error:
             details.append(error.message)
     more = f" ({details[0]})" if len(details) > 1 else ""
-    raise click.UsageError(f"{parameter.name}: {text!r} does not fit {label(annotation)}{more}")
+    raise click.UsageError(f"{parameter.name}: {clipped(text)!r} does not fit {label(annotation)}{more}")
 
 
 def from_json(text: str) -> Any:
@@ -129,7 +131,16 @@ def from_json(text: str) -> Any:
     Raises:
         ValueError: it is no JSON.
     """
-    return json.loads(text, parse_constant=_refuse)
+    try:
+        return json.loads(text, parse_constant=_refuse, parse_float=_finite)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+
+
+def _finite(text: str) -> float:
+    if isinf(value := float(text)):
+        raise ValueError(f"{clipped(text)} is larger than a number can be")
+    return value
 
 
 def _refuse(constant: str) -> None:
@@ -140,7 +151,7 @@ def _as_json(text: str) -> list[Any]:
     """The JSON that a text is, if it is any."""
     try:
         return [from_json(text)]
-    except (ValueError, RecursionError):
+    except ValueError:
         return []
 
 

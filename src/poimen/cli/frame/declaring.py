@@ -25,6 +25,10 @@ F = TypeVar("F", bound="Callable[..., Any]")
 GIVEN: Final = "poimen.given"
 """Where the context keeps the global options that stood on the line."""
 
+_SHOWN: Final = 200
+"""Characters of an argument that a message shows."""
+_MOST: Final = 1_000_000_000
+
 _PLAIN: Final = re.compile(r"[A-Za-z0-9@%+=:,./_][A-Za-z0-9@%+=:,./_#-]*")
 _PASTED: Final = re.compile(r"\bpoimen (?=[a-z])")
 
@@ -53,7 +57,7 @@ def global_options(*, lists: bool, hidden: bool = True) -> list[click.Parameter]
     flag: dict[str, Any] = {"is_flag": True, "hidden": hidden}
     text: dict[str, Any] = {"hidden": hidden}
     part = [
-        GlobalOption("--limit", type=click.IntRange(min=1), help="at most so many items", **text),
+        GlobalOption("--limit", type=click.IntRange(1, _MOST), help="at most so many items", **text),
         GlobalOption("--after", help="go on after this item: what --json calls `next`", **text),
     ]
     return [
@@ -73,14 +77,23 @@ def global_options(*, lists: bool, hidden: bool = True) -> list[click.Parameter]
     ]
 
 
-def with_db(text: str, db: str | None) -> str:
-    """A command to be pasted: with the database, where one was named on this line."""
-    if db is None:
-        return text
-    from poimen.log.opening import redacted
+def pasted(text: str, db: str | None, env_file: str | None) -> str:
+    """A command to be pasted: with the database and the file of settings, where they were named on this line."""
+    again = [] if env_file is None else ["--env-file", env_file]
+    if db is not None:
+        from poimen.log.opening import redacted
 
-    shown = redacted(db)
-    return _PASTED.sub(lambda _: f"poimen --db {shlex.quote(shown)} ", text)
+        again += ["--db", redacted(db)]
+    return _PASTED.sub(lambda _: f"poimen {shlex.join(again)} ", text) if again else text
+
+
+def clipped(text: str) -> str:
+    """What somebody gave, as a message shows it."""
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}… ({len(text)} characters)"
+
+
+class NotWritten(OSError):
+    """Standard output takes nothing: the disk under it is full, or what it led to is gone."""
 
 
 def own_version() -> str:
@@ -163,7 +176,10 @@ def command(group: click.Group | None, name: str, *, lists: bool = False, **attr
         def called(**options: Any) -> int | None:
             from poimen.cli.frame.session import Session
 
-            return f(Session(click.get_current_context()), **options)
+            session = Session(click.get_current_context())
+            if "by" in options:  # before anything is looked at, so that a trial refuses nobody too
+                options["by"] = session.by(options["by"])
+            return f(session, **options)
 
         made: Command = click.command(name, cls=Command, **attrs)(called)
         made.params.extend(global_options(lists=lists))

@@ -13,11 +13,13 @@ import json
 import os
 import re
 import sys
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from poimen import clock
+from poimen.cli.frame.declaring import NotWritten
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -101,6 +103,31 @@ def ago(us: int, now_us: int) -> str:
     return f"{abs(seconds):.0f} s {word}"
 
 
+def _write(text: str) -> None:
+    """Print data.
+
+    Raises:
+        BrokenPipeError: nobody reads on.
+        NotWritten: it cannot be written for another reason.
+    """
+    try:
+        sys.stdout.write(text)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise NotWritten(error.errno, f"the output cannot be written: {error.strerror}") from error
+
+
+def _flush() -> None:
+    """Hand over what was printed; raises as `_write`."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise NotWritten(error.errno, f"the output cannot be written: {error.strerror}") from error
+
+
 @dataclass(slots=True, kw_only=True)
 class Output:
     """Where a command's words go.
@@ -136,22 +163,22 @@ class Output:
         """
         if self.form == "json":
             envelope: dict[str, Json] = {"v": VERSION, "as_of": self.as_of, "data": data}
-            sys.stdout.write(as_json(envelope | {"truncated": truncated, "next": after}) + "\n")
+            _write(as_json(envelope | {"truncated": truncated, "next": after}) + "\n")
         elif self.form == "jsonl":
             for item in data if isinstance(data, list) else [data]:
-                sys.stdout.write(as_json(item) + "\n")
+                _write(as_json(item) + "\n")
         else:
             text()
         if truncated and self.form != "json":
             self.say(f"there is more: --after {after}")
-        sys.stdout.flush()
+        _flush()
 
     def line(self, text: str = "", *, bold: bool = False) -> None:
         """Print a line of data for people."""
         said = clean(text)
         if bold and said and self.colored(sys.stdout):
             said = f"\x1b[1m{said}\x1b[0m"
-        sys.stdout.write(said + "\n")
+        _write(said + "\n")
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[str]], *, states: str = "state") -> None:
         """Print a table for people; on a terminal long cells are folded, elsewhere nothing is.
@@ -186,15 +213,16 @@ class Output:
         )
         with console.capture() as captured:
             console.print(table)
-        sys.stdout.write("\n".join(line.rstrip() for line in captured.get().splitlines()) + "\n")
+        _write("\n".join(line.rstrip() for line in captured.get().splitlines()) + "\n")
 
     # ---- talk ----------------------------------------------------------------------------------------------------
 
     def say(self, text: str) -> None:
-        """Say something beside the data."""
-        if not self.quiet:
-            sys.stderr.write(clean(text) + "\n")
-            sys.stderr.flush()
+        """Say something beside the data; who asked for JSON reads nothing but errors there."""
+        if not self.quiet and self.form != "json":
+            with suppress(OSError):  # who does not listen misses the talk, not the work
+                sys.stderr.write(clean(text) + "\n")
+                sys.stderr.flush()
 
     def detail(self, text: str) -> None:
         """Say something to whoever wants to hear more."""

@@ -23,7 +23,7 @@ import click
 from poimen import clock
 from poimen._typing import override
 from poimen.blobs.tables import TieredBlobs
-from poimen.cli.frame.declaring import GIVEN, with_db
+from poimen.cli.frame.declaring import GIVEN, pasted
 from poimen.cli.frame.output import Output, rfc3339
 from poimen.engine.handle import actor
 from poimen.engine.reading import feed_end
@@ -40,7 +40,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_ENV_LINE: Final = re.compile(r"(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*)")
+_ENV_LINE: Final = re.compile(r"(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=(.*)")
+_QUOTED: Final = re.compile(r"""\s*(["'])(.*?)\1\s*(?:\s#.*)?""")
+_COMMENT: Final = re.compile(r"\s#.*")
+"""A `#` inside a word is part of it, as in a shell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,15 +78,21 @@ class Session:
             quiet=bool(given.get("quiet")),
             verbose=bool(given.get("verbose")),
         )
-        if given.get("env_file"):
-            _read_env(Path(given["env_file"]))
+        self.env_file: str | None = given.get("env_file")
+        if self.env_file:
+            _read_env(Path(self.env_file))
 
     # ---- the log -----------------------------------------------------------------------------------------------
 
     @functools.cached_property
     def location(self) -> Location:
         """Where the log is, and what decided that."""
-        return locate(self.db, cwd=Path.cwd())
+        if self.db is not None:
+            return locate(self.db, cwd=Path())
+        try:
+            return locate(None, cwd=Path.cwd())
+        except FileNotFoundError as error:
+            raise ConfigurationError("the folder here was removed", hint="go to another one, or name --db") from error
 
     @contextmanager
     def reading(self) -> Iterator[Log]:
@@ -149,13 +158,19 @@ class Session:
             logger.setLevel(level)
 
     def command(self, text: str) -> str:
-        """A command to be pasted: with the database, where one was given on this line."""
-        return with_db(text, self.db)
+        """A command to be pasted: with the database and the settings, where they were given on this line."""
+        return pasted(text, self.db, self.env_file)
 
     # ---- people ------------------------------------------------------------------------------------------------
 
     def by(self, given: str | None) -> str:
-        """Who acts."""
+        """Who acts.
+
+        Raises:
+            click.UsageError: --by names nobody.
+        """
+        if given is not None and not given.strip():
+            raise click.UsageError("--by is empty: say who acts, or leave it out")
         return given or actor()
 
     def why(self, given: str | None, *, what: str) -> str:
@@ -201,7 +216,7 @@ def _read_env(file: Path) -> None:
         click.UsageError: when it cannot be read.
     """
     try:
-        lines = file.read_text(encoding="utf-8").splitlines()
+        lines = file.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise click.UsageError(f"--env-file {file} cannot be read: {error}") from error
     for number, line in enumerate(lines, 1):
@@ -209,11 +224,19 @@ def _read_env(file: Path) -> None:
         if not text or text.startswith("#"):
             continue
         found = _ENV_LINE.fullmatch(text)
-        if found is None:
+        if found is None or "\0" in text:
             raise click.UsageError(f"--env-file {file}, line {number} is not NAME=value")
-        value = found[2]
-        quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "'\""
-        os.environ.setdefault(found[1], value[1:-1] if quoted else value)
+        quoted = _QUOTED.fullmatch(found[2])
+        os.environ.setdefault(found[1], quoted[2] if quoted is not None else _COMMENT.sub("", found[2]).strip())
+
+
+def is_there(file: Path) -> bool:
+    """Whether there is something at a path; what cannot even be looked at is told by whoever opens it."""
+    try:
+        file.stat()
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def part_of(session: Session, items: Sequence[T], *, most: int | None) -> tuple[Sequence[T], bool]:
