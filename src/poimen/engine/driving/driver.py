@@ -31,7 +31,7 @@ from poimen.engine.threads import Threads, ThreadScope
 from poimen.engine.timers import Timers
 from poimen.gate.guard import open_code
 from poimen.kernel.branch import BranchState
-from poimen.kernel.errors import NotStorable, PoimenError, StepError
+from poimen.kernel.errors import NotStorable, PoimenError, StepError, Suspended
 from poimen.kernel.events import BranchResumed, BranchStarted, CancelDelivered
 from poimen.kernel.views import trunk
 
@@ -374,6 +374,8 @@ class Driver:
         async def whole() -> None:
             try:
                 await work
+            except Suspended:
+                return  # let go of meanwhile
             except PoimenError as error:
                 self.ending.stop(error)
             finally:
