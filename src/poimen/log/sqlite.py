@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from poimen import clock
 from poimen.kernel.errors import Corrupt, PoimenError, ReadOnly, StorageFailed
-from poimen.log import chain
+from poimen.log import chain, wal
 from poimen.log.disk import care, connect, doubt, files
 from poimen.log.disk import leases as leasing
 from poimen.log.disk.anchor import Anchor
@@ -99,16 +99,24 @@ class SqliteStore:
         if not files.holds_anything(self.path):
             self._anchor.refuse_old(anchored, None, self.path)
         files.prepare(self.path)
+        wal.refuse(
+            self.path, self._sides.wal, wal.foreign(self.path, self._sides.wal, anchored.base if anchored else 0)
+        )
         return Handle(self.path, vfs=vfs)
 
     def _begin_serving(self, handle: Handle) -> None:
-        """Make durable what is left from before, settle what is in doubt, refuse an old log, count the opening."""
+        """Refuse an old or broken log, make durable what is left, settle what is in doubt, count the opening."""
+        anchored = self._anchor.mark()
+        self._anchor.refuse_old(anchored, connect.mark_of(handle.rows), self.path)
         if self._sides.doubt.exists():
             self._settle(handle)
         elif handle.alone:
+            wal.refuse(self.path, self._sides.wal, wal.damaged(handle.rows, self._sides.wal))
+            care.refuse_lost(handle.rows, self._anchor.newest(), self.path)
             handle.truncate("opening after the last process")
-        anchored = self._anchor.mark()
-        self._anchor.refuse_old(anchored, connect.mark_of(handle.rows), self.path)
+            with handle.lock, handle.transaction():
+                handle.execute(SQL["set_base"])
+            handle.truncate("opening after the last process")
         self._grow_generation(handle)
         if handle.alone:
             self._anchor.compact()

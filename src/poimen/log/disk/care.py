@@ -18,7 +18,7 @@ import apsw
 
 from poimen import clock
 from poimen.kernel.errors import ConfigurationError, Corrupt, StorageFailed
-from poimen.log import chain
+from poimen.log import chain, wal
 from poimen.log.api import Damage
 from poimen.log.disk import files
 from poimen.log.disk.connect import SQL, mark_of, translated
@@ -42,6 +42,30 @@ _BLOBS_A_PAGE: Final = 20
 _ALL: Final = 1 << 62
 
 
+def refuse_lost(rows: Rows, heads: Mapping[str, tuple[int, bytes]], db: Path) -> None:
+    """Refuse a database in which a record that was anchored is not there, or is another one.
+
+    Arguments:
+        rows: runs one statement and gives all its rows.
+        heads: (LSN, hash) by run, as anchored.
+        db: the database's path.
+
+    Raises:
+        Corrupt: at the first one.
+    """
+    for run, (lsn, digest) in heads.items():
+        found = rows(SQL["hash_at"], (run, lsn))
+        if found != [(digest,)]:
+            raise Corrupt(
+                f"{db} is not the log that was anchored: record {lsn} of run {run} {'differs' if found else 'is gone'}",
+                where=str(db),
+                why="going on would repeat effects whose records are missing, and use their LSNs again",
+                hint="poimen db check; put the newest database back, with the files that lay beside it",
+                run_id=run,
+                lsn=lsn,
+            )
+
+
 def check(rows: Rows, anchored: Anchored, db: Path) -> Iterator[Damage]:
     """Read everything and yield each damage; a log that grows meanwhile is checked up to where it was.
 
@@ -59,6 +83,8 @@ def check(rows: Rows, anchored: Anchored, db: Path) -> Iterator[Damage]:
         mark = mark_of(rows)
         if older := anchored.newer_than(mark):
             yield Damage(run="", lsn=0, what=f"{db} is an old log: {older}")
+        if torn := wal.damaged(rows, files.Sides.of(db).wal):
+            yield Damage(run="", lsn=0, what=torn)
         yield from _check_runs(rows, mark.log_id, anchored.heads)
         for run, n in rows(SQL["orphans"], ()):
             yield Damage(run="", lsn=0, what=f"{n} records belong to run number {run}, which has no row")

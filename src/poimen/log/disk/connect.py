@@ -77,7 +77,13 @@ def mark_of(rows: Callable[[str, tuple[Any, ...]], list[Any]]) -> Mark:
     if not all(known):
         raise Corrupt("the log has lost its id or its generation")
     log_id, generation = (found[0][0] for found in known)
-    return Mark(log_id=str(log_id), generation=int(generation), feed=int(rows(SQL["feed_end"], ())[0][0]))
+    base = rows(SQL["meta"], ("base",))
+    return Mark(
+        log_id=str(log_id),
+        generation=int(generation),
+        feed=int(rows(SQL["feed_end"], ())[0][0]),
+        base=int(base[0][0]) if base else 0,
+    )
 
 
 def translated(error: BaseException, db: Path, doing: str) -> PoimenError:

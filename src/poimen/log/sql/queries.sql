@@ -101,3 +101,10 @@ SELECT value FROM meta WHERE key = ?1
 
 -- name: set_meta
 INSERT INTO meta (key, value) VALUES (?1, ?2) ON CONFLICT (key) DO UPDATE SET value = excluded.value
+
+-- name: set_base
+INSERT INTO meta (key, value) SELECT 'base', value FROM meta WHERE key = 'generation'
+ON CONFLICT (key) DO UPDATE SET value = excluded.value
+
+-- name: hash_at
+SELECT record.hash FROM run JOIN record ON record.run = run.run WHERE run.run_id = ?1 AND record.lsn = ?2
