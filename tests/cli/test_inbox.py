@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from poimen.engine import desk
+from poimen.log.sqlite import SqliteStore
 from tests.cli.conftest import AGENT, MAIL, Cli, child
 
 if TYPE_CHECKING:
@@ -244,3 +247,26 @@ def test_what_landed_needs_the_value_that_the_run_goes_on_with(cli: Cli, waiting
     assert (done.code, done.out) == (5, "")
     assert "returns str, and no value was given" in done.err
     assert [item["id"] for item in cli("inbox", "--kind", "effect", "--json", "--db", waiting).data] == [MAIL]
+
+
+@pytest.mark.parametrize("seen", ["before", "after"])
+@pytest.mark.parametrize(("mine", "theirs"), [("settle", "reject"), ("reject", "settle"), ("settle", "settle")])
+def test_of_two_who_close_a_decision_one_is_told_that_it_lost(
+    cli: Cli, waiting: Path, monkeypatch: pytest.MonkeyPatch, mine: str, theirs: str, *, seen: str
+) -> None:
+    """The other one comes before or after this one has read the run, and in any case before it writes."""
+    name, first = ("append", desk.append) if seen == "after" else ("close_decision", desk.close_decision)
+
+    def overtaken(*arguments: Any, **more: Any) -> Any:
+        monkeypatch.setattr(desk, name, first)
+        assert cli("decisions", theirs, "tea-1/order", "--why", "y", "--db", waiting).code == 0
+        return first(*arguments, **more)
+
+    monkeypatch.setattr(desk, name, overtaken)
+    lost = cli("decisions", mine, "tea-1/order", "--why", "x", "--db", waiting)
+    assert lost.code == 5
+    assert "Conflict" in lost.err or "PO108" in lost.err
+    store = SqliteStore(waiting, read_only=True)
+    closed = [json.loads(each.body)["why"] for each in store.read("tea-1") if each.kind == "decision.settled.v1"]
+    store.close()
+    assert closed == ["y"]

@@ -235,6 +235,7 @@ def close_decision(store: Store, door: Door, run: str, decision_id: str, *, by: 
 
     Raises:
         NotFound: no such run or decision.
+        Conflict: somebody else has closed it meanwhile.
     """
     view, _ = read_run(store, run)
     line = trunk(view)
@@ -243,7 +244,13 @@ def close_decision(store: Store, door: Door, run: str, decision_id: str, *, by: 
         raise NotFound(f"run {run} has no decision {decision_id!r}", hint=f"poimen decisions ls --run {run}")
     if not known.owed:
         return False
-    append(door, run, line.id, DecisionSettled(id=decision_id, by=by, why=why, rejected=rejected))
+    append(
+        door,
+        run,
+        line.id,
+        DecisionSettled(id=decision_id, by=by, why=why, rejected=rejected),
+        expect_lsn=known.lsn,  # owed: its own record is the last one about it
+    )
     return True
 
 
