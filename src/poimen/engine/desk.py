@@ -219,7 +219,7 @@ async def ask_probe(
         )
     step = view.branches[intent.id.branch].steps[intent.id.step]
     args = intent.pending.args if intent.pending.args is not None else step.args
-    body = args if isinstance(args, bytes) else bodies.get(args.digest)
+    body = bodies.read(args, f"intent {intent.id}")
     where = Current(
         run_id=view.run, branch_id=intent.id.branch, step=step.key, attempt=intent.id.attempt, cancelling=None
     )

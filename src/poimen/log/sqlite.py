@@ -274,14 +274,14 @@ class SqliteStore:
         """Derive the heads anew from the records; see `disk.care.rebuild`."""
         return care.rebuild(self._writing(), state_of)
 
-    def backup(self, to: Path) -> None:
+    def backup(self, to: Path, *, bodies: Callable[[], object] = lambda: None) -> None:
         """Write a checked copy to a new file; see `disk.care.backup`.
 
         The generation of the original grows, so that the copy, put back in its place, is known to be older.
         """
         self._guard()
         with self._reading:
-            care.backup(self._reader, self._anchor.read(), files.real(to))
+            care.backup(self._reader, self._anchor.read(), files.real(to), bodies)
         if self._handle is not None:
             with self._handle.lock:
                 self._grow_generation(self._handle)

@@ -177,7 +177,7 @@ class Driver:
 
     def fetch(self, payload: Payload) -> bytes:
         """The bytes of a recorded body."""
-        return payload if isinstance(payload, bytes) else self.worker.bodies.get(payload.digest)
+        return payload if isinstance(payload, bytes) else self.worker.bodies.read(payload, f"run {self.run}")
 
     def packed(self, intent: IntentView, of_step: bytes) -> bytes:
         """The stored arguments of an intent; a tool that is its own step keeps them with the step."""

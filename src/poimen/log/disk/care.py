@@ -218,15 +218,14 @@ def _rebuild(handle: Handle, number: int, run: str, log_id: str, state_of: State
     return True
 
 
-def backup(reader: Reader, anchored: Anchored, to: Path) -> None:
+def backup(reader: Reader, anchored: Anchored, to: Path, bodies: Callable[[], object]) -> None:
     """Copy the database to a new file: whole, checked, durable, 0600; it appears under its name at the end.
-
-    Bodies that live in files beside the database are not part of it.
 
     Arguments:
         reader: a way in that holds up no writer.
         anchored: of the original, read before; the copy must reach as far.
         to: a path where nothing is.
+        bodies: copies what lives in files beside the database; what the copy names is there by then.
 
     Raises:
         ConfigurationError: when something is there.
@@ -249,6 +248,7 @@ def backup(reader: Reader, anchored: Anchored, to: Path) -> None:
                 raise Corrupt(f"the copy does not stand the check: {damage.what}", where=where)
         finally:
             copy.close()
+        bodies()
         _publish(beside, to)
     except (apsw.Error, OSError) as error:
         raise translated(error, to, "writing a backup") from error
