@@ -24,7 +24,7 @@ from poimen.kernel.errors import Corrupt, PoimenError, ReadOnly, StorageFailed
 from poimen.log import chain, wal
 from poimen.log.disk import care, connect, doubt, files
 from poimen.log.disk import leases as leasing
-from poimen.log.disk.anchor import Anchor
+from poimen.log.disk.anchor import Anchor, Anchored
 from poimen.log.disk.connect import SQL, Reader
 from poimen.log.disk.group import Group, Memory
 from poimen.log.disk.handle import Handle, forked
@@ -99,15 +99,15 @@ class SqliteStore:
         if not files.holds_anything(self.path):
             self._anchor.refuse_old(anchored, None, self.path)
         files.prepare(self.path)
-        wal.refuse(
-            self.path, self._sides.wal, wal.foreign(self.path, self._sides.wal, anchored.base if anchored else 0)
-        )
+        base = anchored.base if anchored is not None else -1
+        wal.refuse(self.path, self._sides.wal, wal.foreign(self.path, self._sides.wal, base))
         return Handle(self.path, vfs=vfs)
 
     def _begin_serving(self, handle: Handle) -> None:
         """Refuse an old or broken log, make durable what is left, settle what is in doubt, count the opening."""
-        anchored = self._anchor.mark()
-        self._anchor.refuse_old(anchored, connect.mark_of(handle.rows), self.path)
+        anchored, mark = self._anchor.mark(), connect.mark_of(handle.rows)
+        self._anchor.refuse_old(anchored, mark, self.path)
+        missing = Anchored(mark=anchored).gone_beside(mark)
         if self._sides.doubt.exists():
             self._settle(handle)
         elif handle.alone:
@@ -118,6 +118,9 @@ class SqliteStore:
                 handle.execute(SQL["set_base"])
             handle.truncate("opening after the last process")
         self._grow_generation(handle)
+        if missing:
+            _logger.warning("%s: %s; a new one is written (poimen db check reads everything)", self.path, missing)
+            self._anchor.note(connect.mark_of(handle.rows), care.all_heads(handle.rows))
         if handle.alone:
             self._anchor.compact()
             handle.workers.sweep()

@@ -45,7 +45,7 @@ def foreign(db: Path, wal: Path, base: int) -> str:
     Arguments:
         db: the database.
         wal: its -wal.
-        base: as it was anchored; 0: not known.
+        base: as it was anchored; -1: not known.
     """
     if _size(wal) <= _HEADER.size:
         return ""
@@ -124,7 +124,7 @@ def _base_without_wal(db: Path) -> int | None:
             found = connection.execute("SELECT value FROM meta WHERE key = 'base'").get
         finally:
             connection.close()
-        return int(found or 0)
+        return -1 if found is None else int(found)
     return None
 
 

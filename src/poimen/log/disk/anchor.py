@@ -38,13 +38,14 @@ class Mark:
         log_id: of this log, for ever.
         generation: grows with each opening for writing and each backup.
         feed: its last feed position.
-        base: the generation before the last opening alone, which stands in the database itself, not only in its WAL.
+        base: the generation before the last opening alone, which stands in the database itself, not only in its WAL;
+            -1: it was never opened alone where it lies, as a backup was not.
     """
 
     log_id: str
     generation: int
     feed: int
-    base: int = 0
+    base: int = -1
 
 
 @dataclass(slots=True, kw_only=True)
@@ -54,6 +55,12 @@ class Anchored:
     mark: Mark | None = None
     heads: dict[str, tuple[int, bytes]] = field(default_factory=dict)
     damaged: list[int] = field(default_factory=list)
+
+    def gone_beside(self, mark: Mark) -> str:
+        """Say that there must be an anchor beside a database that says `mark` of itself; empty when all is well."""
+        if self.mark is not None or mark.base < 0:
+            return ""
+        return "the anchor is gone or says nothing: a tail that was cut off, or an old copy, is no longer noticed"
 
     def newer_than(self, mark: Mark | None) -> str:
         """Say in which way a database that says `mark` of itself (None: it is new) is older; empty when it is not."""
@@ -219,5 +226,5 @@ def _entry(line: bytes) -> dict[str, list[tuple[str, int, str]]] | None:
 
 
 def _mark(entry: Mapping[str, object]) -> Mark:
-    generation, feed, base = (int(str(entry.get(name, 0))) for name in ("generation", "feed", "base"))
+    generation, feed, base = (int(str(entry.get(name, -1))) for name in ("generation", "feed", "base"))
     return Mark(log_id=str(entry["log"]), generation=generation, feed=feed, base=base)

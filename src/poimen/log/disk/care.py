@@ -21,7 +21,7 @@ from poimen.kernel.errors import ConfigurationError, Corrupt, StorageFailed
 from poimen.log import chain, wal
 from poimen.log.api import Damage
 from poimen.log.disk import files
-from poimen.log.disk.connect import SQL, mark_of, translated
+from poimen.log.disk.connect import SQL, altered, mark_of, translated
 from poimen.log.disk.rows import raw_record_of
 
 if TYPE_CHECKING:
@@ -66,6 +66,16 @@ def refuse_lost(rows: Rows, heads: Mapping[str, tuple[int, bytes]], db: Path) ->
             )
 
 
+def all_heads(rows: Rows) -> dict[str, tuple[int, bytes]]:
+    """The heads, (LSN, hash) by run, of the whole log, for an anchor that is written anew."""
+    found: dict[str, tuple[int, bytes]] = {}
+    last = 0
+    while page := rows(SQL["runs"], (last, _RUNS_A_PAGE)):
+        last = page[-1][0]
+        found |= {run_id.decode(errors="replace"): (lsn, digest) for _, run_id, lsn, digest, *_ in page}
+    return found
+
+
 def check(rows: Rows, anchored: Anchored, db: Path) -> Iterator[Damage]:
     """Read everything and yield each damage; a log that grows meanwhile is checked up to where it was.
 
@@ -83,6 +93,14 @@ def check(rows: Rows, anchored: Anchored, db: Path) -> Iterator[Damage]:
         mark = mark_of(rows)
         if older := anchored.newer_than(mark):
             yield Damage(run="", lsn=0, what=f"{db} is an old log: {older}")
+        for what in altered(rows):
+            yield Damage(run="", lsn=0, what=what)
+        if gone := anchored.gone_beside(mark):
+            yield Damage(run="", lsn=0, what=gone)
+        n, first, last = rows(SQL["feed_span"], ())[0]
+        if n and (first, last) != (1, n):
+            what = f"{n} records lie at feed positions {first} to {last}: one was moved, or others were cut out"
+            yield Damage(run="", lsn=0, what=what)
         if torn := wal.damaged(rows, files.Sides.of(db).wal):
             yield Damage(run="", lsn=0, what=torn)
         yield from _check_runs(rows, mark.log_id, anchored.heads)
@@ -243,6 +261,7 @@ def backup(reader: Reader, anchored: Anchored, to: Path, bodies: Callable[[], ob
             reader.using(lambda source: _copy(source, copy))
             # The copy is one file: without a WAL it can be read from a medium that cannot be written.
             copy.execute("PRAGMA journal_mode = DELETE").fetchall()
+            copy.execute(SQL["unset_base"]).fetchall()
             for damage in check(lambda sql, values: copy.execute(sql, values).fetchall(), anchored, beside):
                 where = f"{damage.run or to} LSN {damage.lsn}"
                 raise Corrupt(f"the copy does not stand the check: {damage.what}", where=where)
