@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import shlex
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from poimen.engine import desk
+from poimen.log.sqlite import SqliteStore
 from tests.cli.conftest import AGENT, MAIL, Cli, child
 
 if TYPE_CHECKING:
@@ -386,3 +389,26 @@ def test_a_page_of_decisions_goes_on_where_its_item_stood(cli: Cli, several: Pat
 def test_going_on_after_what_is_no_id_is_an_error(cli: Cli, waiting: Path, noun: str, after: str) -> None:
     done = cli(noun, "--after", after, "--db", waiting)
     assert (done.code in {2, 3}, done.out) == (True, ""), done
+
+
+@pytest.mark.parametrize("seen", ["before", "after"])
+@pytest.mark.parametrize(("mine", "theirs"), [("settle", "reject"), ("reject", "settle"), ("settle", "settle")])
+def test_of_two_who_close_a_decision_one_is_told_that_it_lost(
+    cli: Cli, waiting: Path, monkeypatch: pytest.MonkeyPatch, mine: str, theirs: str, *, seen: str
+) -> None:
+    """The other one comes before or after this one has read the run, and in any case before it writes."""
+    name, first = ("append", desk.append) if seen == "after" else ("close_decision", desk.close_decision)
+
+    def overtaken(*arguments: Any, **more: Any) -> Any:
+        monkeypatch.setattr(desk, name, first)
+        assert cli("decisions", theirs, "tea-1/order", "--why", "y", "--db", waiting).code == 0
+        return first(*arguments, **more)
+
+    monkeypatch.setattr(desk, name, overtaken)
+    lost = cli("decisions", mine, "tea-1/order", "--why", "x", "--db", waiting)
+    assert lost.code == 5
+    assert "Conflict" in lost.err or "PO108" in lost.err
+    store = SqliteStore(waiting, read_only=True)
+    closed = [json.loads(each.body)["why"] for each in store.read("tea-1") if each.kind == "decision.settled.v1"]
+    store.close()
+    assert closed == ["y"]

@@ -19,6 +19,7 @@ from poimen.blobs.api import SMALL_BYTES, is_digest
 from poimen.blobs.files import FileBlobs, beside
 from poimen.blobs.tables import TieredBlobs
 from poimen.kernel.errors import ConfigurationError, Corrupt, NotFound, StorageFailed
+from poimen.kernel.intent import BlobRef
 from poimen.log.api import Blob
 from poimen.log.memory import MemoryStore
 from poimen.log.sqlite import SqliteStore
@@ -230,10 +231,39 @@ def test_a_copy_of_a_log_finds_its_large_bodies(tmp_path: Path) -> None:
     ref, rides = blobs.kept(LARGE)
     assert rides is None
     admitted(store)
-    store.backup(tmp_path / "copy.db")
-    assert blobs.copy(tmp_path / "copy.db") == 1
+    to = tmp_path / "copy.db"
+
+    def copied() -> None:
+        assert not to.exists(), "a backup that can be seen is whole"
+        assert blobs.copy(to) == 1
+
+    store.backup(to, bodies=copied)
     copy = SqliteStore(tmp_path / "copy.db", read_only=True)
     assert TieredBlobs(copy, copy.path).get(ref.digest) == LARGE
     copy.close()
     store.close()
     assert TieredBlobs(MemoryStore(), None).copy(tmp_path / "x") == 0
+
+
+def test_a_backup_whose_bodies_cannot_be_copied_does_not_appear(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "poimen.db")
+    blobs = TieredBlobs(store, store.path)
+    ref, _ = blobs.kept(LARGE)
+    place_of(tmp_path / "poimen.db.blobs", LARGE).write_bytes(b"damaged")
+    with pytest.raises(Corrupt, match=ref.digest):
+        store.backup(tmp_path / "copy.db", bodies=lambda: blobs.copy(tmp_path / "copy.db"))
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith("copy.db")] == []
+    store.close()
+
+
+def test_a_body_that_a_record_names_and_that_is_gone_is_damage(tiers: tuple[Any, TieredBlobs]) -> None:
+    _, blobs = tiers
+    ref = blobs.put(LARGE)
+    assert blobs.has(ref.digest)
+    assert blobs.read(ref, "run r1 LSN 1") == LARGE
+    assert blobs.read(b"inline", "run r1 LSN 1") == b"inline"
+    lost = BlobRef(digest="0" * 64, size=9, media_type="application/json")
+    assert not blobs.has(lost.digest)
+    with pytest.raises(Corrupt, match="run r1 LSN 1 names blob 0000") as caught:
+        blobs.read(lost, "run r1 LSN 1")
+    assert caught.value.where == blobs.place(lost.digest)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import apsw
@@ -15,8 +16,7 @@ from poimen.log.sqlite import SqliteStore
 from tests.log.stores import admitted, batch, damages, edited, filled, landed, moved_clock, record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+    from collections.abc import Callable, Iterator
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_a_tail_that_was_cut_off_below_the_end_of_the_feed_is_seen(db: Path) -> 
     landed(store, batch("r1"))
     store.close()
     cut(db, 2, 3)
-    assert damages(db) == [("r2", 4)]
+    assert damages(db) == [("", 0), ("r2", 4)]
 
 
 def test_a_tail_that_was_written_anew_is_seen(db: Path) -> None:
@@ -185,6 +185,44 @@ def test_a_long_anchor_is_written_anew_without_loss(tmp_path: Path, monkeypatch:
     assert len(before.heads) == 30
     assert anchor.mark() == Mark(log_id="log", generation=1, feed=29)
     assert stat.S_IMODE((tmp_path / "x.anchor").stat().st_mode) == 0o600
+
+
+def zeroed(path: Path) -> None:
+    path.write_bytes(bytes(path.stat().st_size))
+
+
+def emptied(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+@pytest.mark.parametrize("lose", [zeroed, emptied, Path.unlink])
+def test_an_anchor_that_is_lost_is_told_and_written_anew(
+    db: Path, lose: Callable[[Path], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    filled(db)
+    anchor = Anchor(db.with_name("poimen.db.anchor"))
+    before = anchor.read().heads
+    lose(db.with_name("poimen.db.anchor"))
+    assert damages(db) == [("", 0)]
+    store = SqliteStore(db)
+    assert [line for line in caplog.messages if "the anchor is gone" in line and str(db) in line]
+    assert anchor.read().heads == before
+    store.close()
+    caplog.clear()
+    assert anchor.mark() is not None
+    SqliteStore(db).close()
+    assert caplog.messages == []
+
+
+def test_a_backup_needs_no_anchor_until_it_is_opened(db: Path, tmp_path: Path) -> None:
+    filled(db)
+    store = SqliteStore(db)
+    store.backup(tmp_path / "copy.db")
+    store.close()
+    assert damages(tmp_path / "copy.db") == []
+    SqliteStore(tmp_path / "copy.db").close()
+    tmp_path.joinpath("copy.db.anchor").unlink()
+    assert damages(tmp_path / "copy.db") == [("", 0)]
 
 
 # ---- copies --------------------------------------------------------------------------------------------------------

@@ -71,6 +71,13 @@ def test_reading_behind_the_damage_goes_on_and_says_where_it_is(db: Path) -> Non
     store.close()
 
 
+@pytest.mark.parametrize("pos", ["pos + 1", "1000", "-1"])
+def test_a_record_that_was_moved_in_the_feed_is_found(db: Path, pos: str) -> None:
+    filled(db)
+    edited(db, f"UPDATE record SET pos = {pos} WHERE pos = (SELECT max(pos) FROM record)")
+    assert ("", 0) in damages(db)
+
+
 def test_swapped_records_are_located(db: Path) -> None:
     filled(db)
     edited(
@@ -135,6 +142,33 @@ def test_a_flipped_bit_in_the_file_is_not_served(db: Path) -> None:
     with pytest.raises(Corrupt):
         store.read("r1")
     store.close()
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ("CREATE TRIGGER t AFTER INSERT ON record BEGIN UPDATE record SET at = 0; END", "trigger t"),
+        ("CREATE TRIGGER t AFTER UPDATE ON run BEGIN DELETE FROM record; END", "trigger t"),
+        ("DROP INDEX record_lsn", "index record_lsn"),
+        ("DROP INDEX run_live", "index run_live"),
+        ("ALTER TABLE record ADD COLUMN more TEXT", "table record"),
+    ],
+)
+def test_tables_that_were_altered_are_refused_and_found(db: Path, change: str, what: str) -> None:
+    filled(db)
+    edited(db, change)
+    before = db.read_bytes()
+    with pytest.raises(Corrupt, match=what):
+        SqliteStore(db)
+    assert db.read_bytes() == before
+    assert ("", 0) in damages(db)
+
+
+def test_what_others_keep_in_the_database_is_theirs(db: Path) -> None:
+    filled(db)
+    edited(db, "CREATE VIEW v AS SELECT * FROM record", "CREATE TABLE t (a)", "ANALYZE")
+    assert damages(db) == []
+    SqliteStore(db).close()
 
 
 # ---- heads ---------------------------------------------------------------------------------------------------------

@@ -57,7 +57,7 @@ def assert_dead(told: dict[str, Any]) -> None:
 def test_after_eio_on_the_sync_a_tail_that_is_found_is_made_durable_and_logged(db: Path) -> None:
     before = SqliteStore(db, read_only=True)
     assert len(before.read("r1")) == 1
-    with failing(db, "fdatasync:error=EIO:when=5") as child:
+    with failing(db, "fdatasync:error=EIO:when=9") as child:
         told = child.says()
         assert_dead(told)
         assert files.Sides.of(db).doubt.exists()

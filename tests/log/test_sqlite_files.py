@@ -301,6 +301,37 @@ def test_a_file_that_was_replaced_is_noticed_and_no_anchor_is_written_for_it(db:
     assert not db.exists()
 
 
+def removed(db: Path) -> None:
+    db.unlink()
+
+
+def renamed(db: Path) -> None:
+    db.rename(db.with_name("old.db"))
+
+
+def replaced(db: Path) -> None:
+    db.with_name("new.db").write_bytes(db.read_bytes())
+    db.with_name("new.db").replace(db)
+
+
+@pytest.mark.parametrize("move", [removed, renamed, replaced])
+@pytest.mark.parametrize(
+    "write", [lambda store: store.commit([batch("r1")]), lambda store: store.claim("r1", worker="w1", lease_s=9)]
+)
+def test_nothing_is_acknowledged_that_nobody_would_find(
+    db: Path, move: Callable[[Path], None], write: Callable[[SqliteStore], Any]
+) -> None:
+    store = SqliteStore(db)
+    admitted(store)
+    store.worker("w1")
+    move(db)
+    with pytest.raises(StorageFailed, match="moved, removed or replaced"):
+        write(store)
+    with pytest.raises(StorageFailed, match="dead"):
+        store.read("r1")
+    store.close()
+
+
 def test_errors_name_what_to_do(db: Path) -> None:
     some_text(db)
     with pytest.raises(PoimenError) as caught:

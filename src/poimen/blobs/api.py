@@ -73,3 +73,8 @@ def verified(digest: str, body: bytes, where: str) -> bytes:
 def unknown(digest: str, where: str) -> NotFound:
     """The error for a name that leads to nothing."""
     return NotFound(f"no blob {digest[:80]!r}", where=where, digest=digest)
+
+
+def gone(digest: str, named_by: str, where: str) -> Corrupt:
+    """The error for a body that a record names and that is not there; `where` it should be."""
+    return Corrupt(f"{named_by} names blob {digest}, which is gone", where=where, digest=digest)

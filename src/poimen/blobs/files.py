@@ -84,6 +84,14 @@ class FileBlobs:
                 raise Corrupt(f"blob {digest} is a link to somewhere else", where=where, digest=digest) from error
             raise StorageFailed(f"blob {digest} cannot be read: {error.strerror}", where=where) from error
 
+    def has(self, digest: str) -> bool:
+        """Whether something stands in the place of this name."""
+        return is_digest(digest) and (self._root / digest[:2] / digest).exists()
+
+    def place(self, digest: str) -> str:
+        """Where a body of this name would lie, for people."""
+        return str(self._root / digest[:2] / digest)
+
     def check(self) -> Iterator[str]:
         """Read every body; yield a sentence for each damage."""
         for digest in self._digests():
@@ -93,7 +101,7 @@ class FileBlobs:
                 yield error.message
 
     def copy(self, to: Path) -> int:
-        """Put every body into another folder too, as a backup needs it: after the database was copied.
+        """Put every body into another folder too, as a backup needs it before its database has a name.
 
         Arguments:
             to: the other root.

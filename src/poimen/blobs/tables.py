@@ -8,10 +8,12 @@ Source: design storage.md, "The log" (blobs).
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
-from poimen.blobs.api import INLINE_BYTES, SMALL_BYTES, is_digest, ref_of, unknown
+from poimen.blobs.api import INLINE_BYTES, SMALL_BYTES, gone, is_digest, ref_of, unknown
 from poimen.blobs.files import FileBlobs, beside
+from poimen.kernel.errors import Corrupt, NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -86,11 +88,40 @@ class TieredBlobs:
             raise unknown(digest, self._where)
         return body
 
+    def read(self, payload: Payload, named_by: str) -> bytes:
+        """The bytes of a recorded body: as it stands in the record, or from where the record says.
+
+        Arguments:
+            payload: the body, or its name.
+            named_by: the record, such as `run r1 LSN 1`, for the error.
+
+        Raises:
+            Corrupt: when it is gone, since a record names only what is durable; or it does not match its name.
+        """
+        if isinstance(payload, bytes):
+            return payload
+        try:
+            return self.get(payload.digest)
+        except NotFound as error:
+            raise gone(payload.digest, named_by, self.place(payload.digest)) from error
+
+    def has(self, digest: str) -> bool:
+        """Whether there is a body of this name; one that does not match it counts, and is for `check` to find."""
+        if self._files is not None and self._files.has(digest):
+            return True
+        with suppress(Corrupt):
+            return digest in self._loose or self._table.blob(digest) is not None
+        return True
+
+    def place(self, digest: str) -> str:
+        """Where a body of this name would lie as a file, for people."""
+        return self._files.place(digest) if self._files is not None else self._where
+
     def check(self) -> Iterator[str]:
         """Read every body in a file; the table is part of the log's own check."""
         if self._files is not None:
             yield from self._files.check()
 
     def copy(self, db: Path) -> int:
-        """Copy the bodies in files to beside a copy of the database, after it was made; their number."""
+        """Copy the bodies in files to beside a copy of the database, before it has its name; their number."""
         return self._files.copy(beside(db)) if self._files is not None else 0

@@ -123,15 +123,15 @@ def _close(session: Session, text: str, by: str | None, why: str | None, *, reje
     with session.reading() as log:
         view, known = _decision(log, text)
     if not known.owed and rejected is not (known.settled == "rejected"):
-        raise Conflict(
-            f"decision {view.run}/{known.id} is closed otherwise: {known.settled}",
-            where=f"{view.run} LSN {known.lsn}",
-            hint=f"poimen decisions ls --run {view.run}",
-        )
+        raise _conflict(view, known, f"is closed otherwise: {known.settled}")
     if known.owed and not session.dry_run:
         session.confirm(f"{'reject' if rejected else 'settle'} {view.run}/{known.id}?")
         with session.writing() as log:
-            desk.close_decision(log.store, log.door, view.run, known.id, by=session.by(by), why=why, rejected=rejected)
+            closed = desk.close_decision(
+                log.store, log.door, view.run, known.id, by=session.by(by), why=why, rejected=rejected
+            )
+        if not closed:
+            raise _conflict(view, known, "was closed by somebody else meanwhile")
     word = "rejected" if rejected else "settled"
     so = f"was {known.settled} before" if known.settled == word else f"is not owed: {known.settled}"
     said = so if not known.owed else f"would be {word}" if session.dry_run else word
@@ -142,6 +142,14 @@ def _close(session: Session, text: str, by: str | None, why: str | None, *, reje
         "settled": known.settled or word,
     }
     session.out.show(data, lambda: session.out.line(f"decision {view.run}/{known.id}: {said}"))
+
+
+def _conflict(view: RunView, known: DecisionView, what: str) -> Conflict:
+    return Conflict(
+        f"decision {view.run}/{known.id} {what}",
+        where=f"{view.run} LSN {known.lsn}",
+        hint=f"poimen decisions ls --run {view.run}",
+    )
 
 
 def _decision(log: Log, text: str) -> tuple[RunView, DecisionView]:

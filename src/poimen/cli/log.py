@@ -157,18 +157,26 @@ _WORDS: Final = {
 
 
 def damages(opened: Log) -> Iterator[dict[str, Any]]:
-    """Everything that does not match: the chain, heads, blobs, the anchor, and heads against what their records say."""
+    """Everything that does not match: chain, heads, anchor, bodies, also those that are gone, heads against records."""
     bad: set[str] = set()
     for damage in opened.store.check():
         bad.add(damage.run)
         yield {"run_id": damage.run or None, "lsn": damage.lsn or None, "what": damage.what}
     for what in opened.bodies.check():
         yield {"run_id": None, "lsn": None, "what": what}
+    there: dict[str, bool] = {}
     for head in heads_from(opened):
         if head.run in bad:
             continue
         try:
-            state = reading.state_of(head.run, opened.store.read(head.run, upto=head.lsn))
+            records = opened.store.read(head.run, upto=head.lsn)
+            for named_at, ref in reading.bodies_named(records):
+                if ref.digest not in there:
+                    there[ref.digest] = opened.bodies.has(ref.digest)
+                if not there[ref.digest]:
+                    what = f"it names blob {ref.digest}, which is gone: {opened.bodies.place(ref.digest)}"
+                    yield {"run_id": head.run, "lsn": named_at, "what": what}
+            state = reading.state_of(head.run, records)
         except PoimenError as error:
             lsn = getattr(error, "lsn", None)
             yield {"run_id": head.run, "lsn": lsn, "what": f"it cannot be folded: {error.message}"}
@@ -298,7 +306,8 @@ def _backup(session: Session, to: Path | None) -> None:
         session.out.show({"to": str(to), "dry_run": True}, lambda: session.out.line(f"would write {to}"))
         return
     with session.writing() as opened:
-        opened.store.backup(to)
-        bodies = opened.bodies.copy(to.absolute())
+        copied: list[int] = []
+        opened.store.backup(to, bodies=lambda: copied.append(opened.bodies.copy(to.absolute())))
+        bodies = sum(copied)
     data = {"to": str(to.absolute()), "bytes": _size(to), "bodies": bodies, "dry_run": False}
     session.out.show(data, lambda: session.out.line(f"{to}: {data['bytes']} bytes, {bodies} bodies beside it"))

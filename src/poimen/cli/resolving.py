@@ -139,7 +139,7 @@ def _same_before(log: Log, intent: IntentView, to: To, value: bytes | None) -> b
         return False
     if closed is not None and closed.to.value == to:
         recorded = closed.value if closed.value is not None else b"null"
-        body = recorded if isinstance(recorded, bytes) else log.bodies.get(recorded.digest)
+        body = log.bodies.read(recorded, f"the resolution of {intent.id}")
         if value is None or value == body:
             return True
     how = f"resolved as {closed.to.value} by {closed.by}" if closed is not None else intent.state.value

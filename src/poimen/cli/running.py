@@ -194,7 +194,7 @@ def _recorded(session: Session, spec: WorkflowSpec, run: str) -> Call[Any] | Non
                 return None
             view, _ = reading.read_run(log.store, run, upto=1)
             args = view.admitted.args if view.admitted is not None else b"{}"
-            packed = args if isinstance(args, bytes) else log.bodies.get(args.digest)
+            packed = log.bodies.read(args, f"run {run} LSN 1")
     except StorageFailed:
         return None  # opening it for writing settles what is in the way, or says what is
     return Call(workflow=spec.name, spec=spec, packed=packed)

@@ -247,7 +247,7 @@ async def ask_probe(
     spec = with_probe(registry, tool)
     step = view.branches[intent.id.branch].steps[intent.id.step]
     args = intent.pending.args if intent.pending.args is not None else step.args
-    body = args if isinstance(args, bytes) else bodies.get(args.digest)
+    body = bodies.read(args, f"intent {intent.id}")
     where = Current(
         run_id=view.run, branch_id=intent.id.branch, step=step.key, attempt=intent.id.attempt, cancelling=None
     )
@@ -279,6 +279,7 @@ def close_decision(store: Store, door: Door, run: str, decision_id: str, *, by: 
 
     Raises:
         NotFound: no such run or decision.
+        Conflict: somebody else has closed it meanwhile.
     """
     view, _ = read_run(store, run)
     line = trunk(view)
@@ -287,7 +288,13 @@ def close_decision(store: Store, door: Door, run: str, decision_id: str, *, by: 
         raise NotFound(f"run {run} has no decision {decision_id!r}", hint=f"poimen decisions ls --run {run}")
     if not known.owed:
         return False
-    append(door, run, line.id, DecisionSettled(id=decision_id, by=by, why=why, rejected=rejected))
+    append(
+        door,
+        run,
+        line.id,
+        DecisionSettled(id=decision_id, by=by, why=why, rejected=rejected),
+        expect_lsn=known.lsn,  # owed: its own record is the last one about it
+    )
     return True
 
 

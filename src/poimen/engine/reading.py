@@ -8,6 +8,7 @@ Source: design protocol.md, section 2; mission.md, promise 8.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from poimen.declare import values
@@ -25,11 +26,12 @@ from poimen.kernel.errors import (
 )
 from poimen.kernel.fold import apply
 from poimen.kernel.ids import IntentId
+from poimen.kernel.intent import BlobRef
 from poimen.kernel.views import RunView, trunk
 from poimen.log import codec
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from poimen.blobs.tables import TieredBlobs
     from poimen.kernel.events import Event
@@ -96,6 +98,28 @@ def state_of(run: str, records: Sequence[Record]) -> str:
     for record in records:
         fold_in(view, record)
     return trunk(view).state.value
+
+
+def bodies_named(records: Sequence[Record]) -> Iterator[tuple[int, BlobRef]]:
+    """The bodies that records name instead of holding them, each with the LSN of its record.
+
+    Raises:
+        Corrupt: a record cannot be decoded.
+    """
+    for record in records:
+        if b'"$blob"' in record.body:
+            yield from ((record.lsn, ref) for ref in _refs(codec.event_of(record)))
+
+
+def _refs(value: object) -> Iterator[BlobRef]:
+    if isinstance(value, BlobRef):
+        yield value
+    elif dataclasses.is_dataclass(value):
+        for field in dataclasses.fields(value):
+            yield from _refs(getattr(value, field.name))
+    elif isinstance(value, tuple):
+        for each in value:
+            yield from _refs(each)
 
 
 def find_run(store: Store, prefix: str) -> str:
@@ -201,7 +225,7 @@ def outcome(view: RunView, bodies: TieredBlobs, annotation: Any) -> Any:
     state = line.state.name
     if state == "SUCCEEDED" and line.body is not None:
         value = line.body.value if line.body.value is not None else b"null"
-        body = value if isinstance(value, bytes) else bodies.get(value.digest)
+        body = bodies.read(value, f"the end of run {view.run}")
         return values.load(body, annotation, path=f"the result of {view.run}")
     if state == "CANCELLED":
         raise RunCancelled(

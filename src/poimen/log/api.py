@@ -222,8 +222,13 @@ class Store(Protocol):
         """
         ...
 
-    def backup(self, to: Path) -> None:
-        """Write a verified copy to a new file, renamed into place when it is whole."""
+    def backup(self, to: Path, *, bodies: Callable[[], object] = lambda: None) -> None:
+        """Write a verified copy to a new file, renamed into place when it is whole.
+
+        Arguments:
+            to: a path where nothing is.
+            bodies: called when the copy is made and has no name yet, to copy the large bodies that it may name.
+        """
         ...
 
     def idle(self) -> None:

@@ -222,7 +222,7 @@ class MemoryStore:
                 changed += new != old
         return changed
 
-    def backup(self, to: Path) -> None:
+    def backup(self, to: Path, *, bodies: Callable[[], object] = lambda: None) -> None:  # noqa: ARG002 (no copy is made)
         """Refuse: there is no file.
 
         Raises:

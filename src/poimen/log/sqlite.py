@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from poimen import clock
 from poimen.kernel.errors import Corrupt, PoimenError, ReadOnly, StorageFailed
-from poimen.log import chain
+from poimen.log import chain, wal
 from poimen.log.disk import care, connect, doubt, files
 from poimen.log.disk import leases as leasing
-from poimen.log.disk.anchor import Anchor
+from poimen.log.disk.anchor import Anchor, Anchored
 from poimen.log.disk.connect import SQL, Reader
 from poimen.log.disk.group import Group, Memory
 from poimen.log.disk.handle import Handle, forked
@@ -99,17 +99,28 @@ class SqliteStore:
         if not files.holds_anything(self.path):
             self._anchor.refuse_old(anchored, None, self.path)
         files.prepare(self.path)
+        base = anchored.base if anchored is not None else -1
+        wal.refuse(self.path, self._sides.wal, wal.foreign(self.path, self._sides.wal, base))
         return Handle(self.path, vfs=vfs)
 
     def _begin_serving(self, handle: Handle) -> None:
-        """Make durable what is left from before, settle what is in doubt, refuse an old log, count the opening."""
+        """Refuse an old or broken log, make durable what is left, settle what is in doubt, count the opening."""
+        anchored, mark = self._anchor.mark(), connect.mark_of(handle.rows)
+        self._anchor.refuse_old(anchored, mark, self.path)
+        missing = Anchored(mark=anchored).gone_beside(mark)
         if self._sides.doubt.exists():
             self._settle(handle)
         elif handle.alone:
+            wal.refuse(self.path, self._sides.wal, wal.damaged(handle.rows, self._sides.wal))
+            care.refuse_lost(handle.rows, self._anchor.newest(), self.path)
             handle.truncate("opening after the last process")
-        anchored = self._anchor.mark()
-        self._anchor.refuse_old(anchored, connect.mark_of(handle.rows), self.path)
+            with handle.lock, handle.transaction():
+                handle.execute(SQL["set_base"])
+            handle.truncate("opening after the last process")
         self._grow_generation(handle)
+        if missing:
+            _logger.warning("%s: %s; a new one is written (poimen db check reads everything)", self.path, missing)
+            self._anchor.note(connect.mark_of(handle.rows), care.all_heads(handle.rows))
         if handle.alone:
             self._anchor.compact()
             handle.workers.sweep()
@@ -266,14 +277,14 @@ class SqliteStore:
         """Derive the heads anew from the records; see `disk.care.rebuild`."""
         return care.rebuild(self._writing(), state_of)
 
-    def backup(self, to: Path) -> None:
+    def backup(self, to: Path, *, bodies: Callable[[], object] = lambda: None) -> None:
         """Write a checked copy to a new file; see `disk.care.backup`.
 
         The generation of the original grows, so that the copy, put back in its place, is known to be older.
         """
         self._guard()
         with self._reading:
-            care.backup(self._reader, self._anchor.read(), files.real(to))
+            care.backup(self._reader, self._anchor.read(), files.real(to), bodies)
         if self._handle is not None:
             with self._handle.lock:
                 self._grow_generation(self._handle)

@@ -30,7 +30,7 @@ from poimen.engine.eventloop.threads import Threads, ThreadScope
 from poimen.engine.eventloop.timers import Timers
 from poimen.gate.guard import open_code
 from poimen.kernel.branch import BranchState
-from poimen.kernel.errors import NotStorable, PoimenError, StepError
+from poimen.kernel.errors import NotStorable, PoimenError, StepError, Suspended
 from poimen.kernel.events import BranchResumed, BranchStarted, CancelDelivered
 from poimen.kernel.intent import short
 from poimen.kernel.views import trunk
@@ -169,18 +169,13 @@ class Driver:
 
     # ---- bodies ------------------------------------------------------------------------------------------------
 
-    @staticmethod
-    def digest(packed: bytes) -> str:
-        """The digest by which arguments are compared."""
-        return values.digest(packed)
-
     def keep(self, body: bytes) -> Payload:
         """A body on its way into a record: inline when small, else by reference to a blob in the same transaction."""
         return self.outbox.keep(body)
 
     def fetch(self, payload: Payload) -> bytes:
         """The bytes of a recorded body."""
-        return payload if isinstance(payload, bytes) else self.worker.bodies.get(payload.digest)
+        return payload if isinstance(payload, bytes) else self.worker.bodies.read(payload, f"run {self.run}")
 
     def packed(self, intent: IntentView, of_step: bytes) -> bytes:
         """The stored arguments of an intent; a tool that is its own step keeps them with the step."""
@@ -376,6 +371,8 @@ class Driver:
         async def whole() -> None:
             try:
                 await work
+            except Suspended:
+                return  # let go of meanwhile
             except PoimenError as error:
                 self.ending.stop(error)
             finally:

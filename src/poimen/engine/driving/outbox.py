@@ -125,10 +125,18 @@ class Outbox:
             self._send(())
 
     def keep(self, body: bytes) -> Payload:
-        """A body as it goes into a record; a larger one becomes a blob of the same transaction or a file before it."""
+        """A body as it goes into a record; a larger one becomes a blob of the same transaction or a file before it.
+
+        One that cannot be kept stops the driver as a failed commit does. That is no error of the code, which gets
+        `Suspended` from the append that follows.
+        """
         if len(body) <= INLINE_BYTES:
             return body
-        ref, blob = self._driver.worker.bodies.kept(body, "application/json")
+        try:
+            ref, blob = self._driver.worker.bodies.kept(body, "application/json")
+        except PoimenError as error:
+            self._driver.ending.stop(error)
+            return body
         if blob is not None:
             self._blobs.append(Blob(digest=ref.digest, media_type=ref.media_type, body=blob))
         return ref

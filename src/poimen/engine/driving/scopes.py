@@ -15,6 +15,7 @@ import hashlib
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 from poimen._typing import override
+from poimen.declare import values
 from poimen.declare.calling import Current
 from poimen.engine.driving.replay import described
 from poimen.gate.places import asked_at
@@ -245,7 +246,7 @@ class WorkflowScope(Scope):
         if self.spins:
             return self.parked()
         self.refuse_when_dropped()
-        call = Call(self.key(spec, options), 0, spec, packed, self.driver.digest(packed), options)
+        call = Call(self.key(spec, options), 0, spec, packed, values.digest(packed), options)
         return self._wait(lambda: self.driver.steps.begin(self, call), spec)
 
     def future(self, call: Call) -> CallFuture:
@@ -296,7 +297,7 @@ class AttemptScope(Scope):
     async def _call(self, spec: ToolSpec, packed: bytes, options: Options) -> Any:
         if spec.kind == "step" or (spec.is_pure and not self._was_effect(spec)):
             return await self.driver.attempts.inline(self, spec, packed)
-        digest = self.driver.digest(packed)
+        digest = values.digest(packed)
         return await self._wait(lambda: self.driver.effects.begin(self, spec, packed, digest, options), spec)
 
     def _was_effect(self, spec: ToolSpec) -> bool:

@@ -21,7 +21,7 @@ from poimen.kernel.errors import Corrupt
 from poimen.log.disk import files
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
 _HEADS_A_LINE: Final = 100
@@ -32,11 +32,20 @@ _DIGITS: Final = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """The log as a whole: its id, its generation (grows with each opening for writing), its last feed position."""
+    """The log as a whole.
+
+    Arguments:
+        log_id: of this log, for ever.
+        generation: grows with each opening for writing and each backup.
+        feed: its last feed position.
+        base: the generation before the last opening alone, which stands in the database itself, not only in its WAL;
+            -1: it was never opened alone where it lies, as a backup was not.
+    """
 
     log_id: str
     generation: int
     feed: int
+    base: int = -1
 
 
 @dataclass(slots=True, kw_only=True)
@@ -46,6 +55,12 @@ class Anchored:
     mark: Mark | None = None
     heads: dict[str, tuple[int, bytes]] = field(default_factory=dict)
     damaged: list[int] = field(default_factory=list)
+
+    def gone_beside(self, mark: Mark) -> str:
+        """Say that there must be an anchor beside a database that says `mark` of itself; empty when all is well."""
+        if self.mark is not None or mark.base < 0:
+            return ""
+        return "the anchor is gone or says nothing: a tail that was cut off, or an old copy, is no longer noticed"
 
     def newer_than(self, mark: Mark | None) -> str:
         """Say in which way a database that says `mark` of itself (None: it is new) is older; empty when it is not."""
@@ -78,18 +93,23 @@ class Anchor:
 
     def mark(self) -> Mark | None:
         """The last mark, read from the end of the file; damaged lines are passed over."""
+        return next((_mark(entry) for entry in self._newest()), None)
+
+    def newest(self) -> dict[str, tuple[int, bytes]]:
+        """The heads, (LSN, hash) by run, of the last line that names any."""
+        entry = next((entry for entry in self._newest() if entry["heads"]), None)
+        return {run: (lsn, bytes.fromhex(digest)) for run, lsn, digest in entry["heads"]} if entry else {}
+
+    def _newest(self) -> Iterator[dict[str, list[tuple[str, int, str]]]]:
+        """What the last lines say, from the end."""
         try:
             with self._path.open("rb") as file:
                 size = file.seek(0, os.SEEK_END)
                 file.seek(max(0, size - _TAIL_BYTES))
                 lines = file.read().split(b"\n")
         except (FileNotFoundError, NotADirectoryError):
-            return None
-        for line in reversed(lines):
-            entry = _entry(line)
-            if entry is not None:
-                return _mark(entry)
-        return None
+            return
+        yield from (entry for line in reversed(lines) if (entry := _entry(line)) is not None)
 
     def read(self) -> Anchored:
         """The whole file. A last line without its end is torn, not damaged: it named nothing yet."""
@@ -188,6 +208,7 @@ def _lines(mark: Mark, heads: Mapping[str, tuple[int, bytes]]) -> bytes:
         entry = {
             "log": mark.log_id,
             "generation": mark.generation,
+            "base": mark.base,
             "feed": mark.feed,
             "heads": listed[start : start + _HEADS_A_LINE],
         }
@@ -205,4 +226,5 @@ def _entry(line: bytes) -> dict[str, list[tuple[str, int, str]]] | None:
 
 
 def _mark(entry: Mapping[str, object]) -> Mark:
-    return Mark(log_id=str(entry["log"]), generation=int(str(entry["generation"])), feed=int(str(entry["feed"])))
+    generation, feed, base = (int(str(entry.get(name, -1))) for name in ("generation", "feed", "base"))
+    return Mark(log_id=str(entry["log"]), generation=generation, feed=feed, base=base)

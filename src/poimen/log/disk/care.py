@@ -18,10 +18,10 @@ import apsw
 
 from poimen import clock
 from poimen.kernel.errors import ConfigurationError, Corrupt, StorageFailed
-from poimen.log import chain
+from poimen.log import chain, wal
 from poimen.log.api import Damage
 from poimen.log.disk import files
-from poimen.log.disk.connect import SQL, mark_of, translated
+from poimen.log.disk.connect import SQL, altered, mark_of, translated
 from poimen.log.disk.rows import raw_record_of
 
 if TYPE_CHECKING:
@@ -42,6 +42,40 @@ _BLOBS_A_PAGE: Final = 20
 _ALL: Final = 1 << 62
 
 
+def refuse_lost(rows: Rows, heads: Mapping[str, tuple[int, bytes]], db: Path) -> None:
+    """Refuse a database in which a record that was anchored is not there, or is another one.
+
+    Arguments:
+        rows: runs one statement and gives all its rows.
+        heads: (LSN, hash) by run, as anchored.
+        db: the database's path.
+
+    Raises:
+        Corrupt: at the first one.
+    """
+    for run, (lsn, digest) in heads.items():
+        found = rows(SQL["hash_at"], (run, lsn))
+        if found != [(digest,)]:
+            raise Corrupt(
+                f"{db} is not the log that was anchored: record {lsn} of run {run} {'differs' if found else 'is gone'}",
+                where=str(db),
+                why="going on would repeat effects whose records are missing, and use their LSNs again",
+                hint="poimen db check; put the newest database back, with the files that lay beside it",
+                run_id=run,
+                lsn=lsn,
+            )
+
+
+def all_heads(rows: Rows) -> dict[str, tuple[int, bytes]]:
+    """The heads, (LSN, hash) by run, of the whole log, for an anchor that is written anew."""
+    found: dict[str, tuple[int, bytes]] = {}
+    last = 0
+    while page := rows(SQL["runs"], (last, _RUNS_A_PAGE)):
+        last = page[-1][0]
+        found |= {run_id.decode(errors="replace"): (lsn, digest) for _, run_id, lsn, digest, *_ in page}
+    return found
+
+
 def check(rows: Rows, anchored: Anchored, db: Path) -> Iterator[Damage]:
     """Read everything and yield each damage; a log that grows meanwhile is checked up to where it was.
 
@@ -59,6 +93,16 @@ def check(rows: Rows, anchored: Anchored, db: Path) -> Iterator[Damage]:
         mark = mark_of(rows)
         if older := anchored.newer_than(mark):
             yield Damage(run="", lsn=0, what=f"{db} is an old log: {older}")
+        for what in altered(rows):
+            yield Damage(run="", lsn=0, what=what)
+        if gone := anchored.gone_beside(mark):
+            yield Damage(run="", lsn=0, what=gone)
+        n, first, last = rows(SQL["feed_span"], ())[0]
+        if n and (first, last) != (1, n):
+            what = f"{n} records lie at feed positions {first} to {last}: one was moved, or others were cut out"
+            yield Damage(run="", lsn=0, what=what)
+        if torn := wal.damaged(rows, files.Sides.of(db).wal):
+            yield Damage(run="", lsn=0, what=torn)
         yield from _check_runs(rows, mark.log_id, anchored.heads)
         for run, n in rows(SQL["orphans"], ()):
             yield Damage(run="", lsn=0, what=f"{n} records belong to run number {run}, which has no row")
@@ -192,15 +236,14 @@ def _rebuild(handle: Handle, number: int, run: str, log_id: str, state_of: State
     return True
 
 
-def backup(reader: Reader, anchored: Anchored, to: Path) -> None:
+def backup(reader: Reader, anchored: Anchored, to: Path, bodies: Callable[[], object]) -> None:
     """Copy the database to a new file: whole, checked, durable, 0600; it appears under its name at the end.
-
-    Bodies that live in files beside the database are not part of it.
 
     Arguments:
         reader: a way in that holds up no writer.
         anchored: of the original, read before; the copy must reach as far.
         to: a path where nothing is.
+        bodies: copies what lives in files beside the database; what the copy names is there by then.
 
     Raises:
         ConfigurationError: when something is there.
@@ -218,11 +261,13 @@ def backup(reader: Reader, anchored: Anchored, to: Path) -> None:
             reader.using(lambda source: _copy(source, copy))
             # The copy is one file: without a WAL it can be read from a medium that cannot be written.
             copy.execute("PRAGMA journal_mode = DELETE").fetchall()
+            copy.execute(SQL["unset_base"]).fetchall()
             for damage in check(lambda sql, values: copy.execute(sql, values).fetchall(), anchored, beside):
                 where = f"{damage.run or to} LSN {damage.lsn}"
                 raise Corrupt(f"the copy does not stand the check: {damage.what}", where=where)
         finally:
             copy.close()
+        bodies()
         _publish(beside, to)
     except (apsw.Error, OSError) as error:
         raise translated(error, to, "writing a backup") from error

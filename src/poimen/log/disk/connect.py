@@ -10,6 +10,7 @@ Source: design storage.md, "SQLite"; reliability.md sections 0 and 3.
 from __future__ import annotations
 
 import sys
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import quote
@@ -77,7 +78,13 @@ def mark_of(rows: Callable[[str, tuple[Any, ...]], list[Any]]) -> Mark:
     if not all(known):
         raise Corrupt("the log has lost its id or its generation")
     log_id, generation = (found[0][0] for found in known)
-    return Mark(log_id=str(log_id), generation=int(generation), feed=int(rows(SQL["feed_end"], ())[0][0]))
+    base = rows(SQL["meta"], ("base",))
+    return Mark(
+        log_id=str(log_id),
+        generation=int(generation),
+        feed=int(rows(SQL["feed_end"], ())[0][0]),
+        base=int(base[0][0]) if base else -1,
+    )
 
 
 def translated(error: BaseException, db: Path, doing: str) -> PoimenError:
@@ -133,10 +140,40 @@ def connect(db: Path, *, vfs: str | None) -> apsw.Connection:
         connection.execute("PRAGMA temp_store = MEMORY").fetchall()
         if empty:
             _create(connection, db)
+        for what in altered(lambda sql, values: connection.execute(sql, values).fetchall()):
+            raise Corrupt(
+                f"the tables of {db} were altered: {what}",
+                where=str(db),
+                why="records could be changed on their way, or found no more",
+                hint="undo it with the program that did it (src/poimen/log/sql/schema.sql), or restore a backup",
+            )
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+@cache
+def _schema() -> frozenset[tuple[str, str, str]]:
+    """Type, name and text of everything that a log consists of."""
+    connection = apsw.Connection(":memory:")
+    connection.execute((_SQL / "schema.sql").read_text(encoding="utf-8")).fetchall()
+    found: list[Any] = connection.execute(SQL["schema"]).fetchall()
+    connection.close()
+    return frozenset(found)
+
+
+def altered(rows: Callable[[str, tuple[Any, ...]], list[Any]]) -> list[str]:
+    """What differs from the tables as they were made: what is missing or changed, and triggers, which we never make.
+
+    What others have added otherwise (a view, a table of their own) changes no record.
+
+    Arguments:
+        rows: runs one statement and gives all its rows.
+    """
+    found = frozenset(rows(SQL["schema"], ()))
+    missing = sorted(f"{kind} {name} is missing or changed" for kind, name, _ in _schema() - found)
+    return missing + sorted(f"trigger {name} is not ours" for kind, name, _ in found if kind == "trigger")
 
 
 def _open(name: str, flags: int, vfs: str | None) -> apsw.Connection:

@@ -72,7 +72,7 @@ class Handle:
         self.settling = False
         self.workers = locks.Workers(self.sides.workers)
         self._pid = os.getpid()
-        self._file = db.stat()
+        self._path, self._file = str(db), db.stat()
         self._version: int | None = None
         self._pages = 0
         self._checkpoint_at = CHECKPOINT_PAGES
@@ -141,7 +141,7 @@ class Handle:
         Raises:
             StorageFailed: when it was moved, removed or replaced.
         """
-        if files.is_same(self.db, self._file):
+        if files.is_same(self._path, self._file):
             return
         self.die("the file was moved, removed or replaced while it was open")
         self.guard()
@@ -171,10 +171,12 @@ class Handle:
         as planned: what was remembered of the database is void then.
 
         Raises:
-            StorageFailed: when the lock cannot be had, or the database waits to be settled.
+            StorageFailed: when the lock cannot be had, the file is no longer where it was, or the database waits to
+                be settled.
         """
         self.guard()
         self._turn.take()
+        self.refuse_moved()
         try:
             if self._connection.in_transaction:
                 self.execute("ROLLBACK")
@@ -328,7 +330,7 @@ class Handle:
         if self.dead:
             self.release()
             return
-        if files.is_same(self.db, self._file) and not self.sides.doubt.exists() and self._open.try_exclusive():
+        if files.is_same(self._path, self._file) and not self.sides.doubt.exists() and self._open.try_exclusive():
             try:
                 self.truncate("closing")
                 self._connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)

@@ -18,7 +18,7 @@ import weakref
 from typing import TYPE_CHECKING, Final
 
 from poimen import clock
-from poimen.kernel.errors import InvariantViolated
+from poimen.kernel.errors import InvariantViolated, StorageFailed
 from poimen.log.disk import files
 
 if TYPE_CHECKING:
@@ -191,13 +191,24 @@ class Workers:
 
         Raises:
             InvariantViolated: when another live process is this worker.
-            OSError: when the file cannot be created.
+            StorageFailed: when the file cannot be created or locked.
         """
         if worker_id in self._own:
             return
         path = self._path(worker_id)
         if path is None:
             raise InvariantViolated("a worker id is letters, digits and . _ -", where=repr(worker_id))
+        try:
+            self._own[worker_id] = self._locked(path, worker_id)
+        except OSError as error:
+            raise StorageFailed(
+                f"worker {worker_id} cannot be declared: {error}",
+                where=str(path),
+                why="others know by its lock that a worker lives, and would take its runs",
+                hint="poimen doctor",
+            ) from error
+
+    def _locked(self, path: Path, worker_id: str) -> LockFile:
         files.make_directory(self._directory)
         while True:
             lock = LockFile(path)
@@ -205,12 +216,11 @@ class Workers:
                 lock.close()
                 raise InvariantViolated("a worker id belongs to one process", where=worker_id, worker=worker_id)
             if lock.is_named():
-                break
+                return lock
             lock.close()
-        self._own[worker_id] = lock
 
     def alive(self, worker_id: str) -> bool:
-        """Whether somebody holds the worker's lock; a worker without a file is dead."""
+        """Whether somebody holds the worker's lock, as far as it can be asked; a worker without a file is dead."""
         if worker_id in self._own:
             return True
         path = self._path(worker_id)
@@ -242,13 +252,16 @@ class Workers:
 
 
 def _free(path: Path) -> bool:
+    """Whether nobody holds the lock. What cannot be asked (no descriptor left, no right) says nothing of the holder."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except OSError:
+    except FileNotFoundError:
         return True
+    except OSError:
+        return False
     try:
         _flock(fd, _SHARED_NOW)
-    except BlockingIOError:
+    except OSError:
         return False
     finally:
         os.close(fd)

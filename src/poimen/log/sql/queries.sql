@@ -101,3 +101,20 @@ SELECT value FROM meta WHERE key = ?1
 
 -- name: set_meta
 INSERT INTO meta (key, value) VALUES (?1, ?2) ON CONFLICT (key) DO UPDATE SET value = excluded.value
+
+-- name: set_base
+INSERT INTO meta (key, value) SELECT 'base', value FROM meta WHERE key = 'generation'
+ON CONFLICT (key) DO UPDATE SET value = excluded.value
+
+-- name: hash_at
+SELECT record.hash FROM run JOIN record ON record.run = run.run WHERE run.run_id = ?1 AND record.lsn = ?2
+
+-- name: unset_base
+DELETE FROM meta WHERE key = 'base'
+
+-- name: feed_span
+-- Without deletions SQLite gives out rowids without gaps, from 1.
+SELECT count(*), min(pos), max(pos) FROM record
+
+-- name: schema
+SELECT type, name, sql FROM sqlite_schema WHERE sql IS NOT NULL
