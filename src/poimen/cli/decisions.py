@@ -97,9 +97,9 @@ def every_decision(log: Log, run: str | None = None) -> Iterator[tuple[RunView, 
     """All decisions, of all runs or of one (its id, or a unique prefix)."""
     names = [reading.find_run(log.store, run)] if run else (head.run for head in heads_from(log))
     for name in names:
-        view, _ = reading.read_run(log.store, name)
-        for decision in trunk(view).decisions.values():
-            yield view, decision
+        with log.passing_damage():
+            view, _ = reading.read_run(log.store, name)
+            yield from [(view, decision) for decision in trunk(view).decisions.values()]
 
 
 @command(decisions, "settle")

@@ -58,7 +58,8 @@ def doctor(session: Session) -> None:
     try:
         with session.reading() as log:
             for head in heads_from(log):
-                _look_at(session, log, head, data)
+                with log.passing_damage():
+                    _look_at(session, log, head, data)
     except StorageFailed as error:
         new = session.location.source.startswith("new") and not data["database"]["exists"]
         failure = None if new else error

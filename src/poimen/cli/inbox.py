@@ -54,11 +54,12 @@ def ls(session: Session, check: bool, kinds: tuple[str, ...]) -> int:
         idle = 0
         behind = _place(log, session.after) if session.after else ("", 0)
         for head in heads_from(log):
-            view, _ = reading.read_run(log.store, head.run)
-            items = [i for i in standing.inbox_of(view) if not kinds or i.kind in kinds]
-            found += [_row_shape(view, i) for i in items]
-            says |= {i.id: _says(log, view, i, content=session.content) for i in items}
-            places += [(view.run, _order(view).get(i.id, _LAST)) for i in items]
+            with log.passing_damage():
+                view, _ = reading.read_run(log.store, head.run)
+                items = [i for i in standing.inbox_of(view) if not kinds or i.kind in kinds]
+                found += [_row_shape(view, i) for i in items]
+                says |= {i.id: _says(log, view, i, content=session.content) for i in items}
+                places += [(view.run, _order(view).get(i.id, _LAST)) for i in items]
             idle += head.state in {"PENDING", "RUNNING"} and not desk.driven(head, getattr(log.store, "path", None))
     ids = [one["id"] for one in found]
     rest = [one for one, place in zip(found, places, strict=True) if place > behind]

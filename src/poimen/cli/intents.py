@@ -175,15 +175,16 @@ def ls(session: Session, run: str | None, only_open: bool) -> None:
         names = [reading.find_run(log.store, run)] if run else (head.run for head in heads_from(log, begin))
         past = not session.after
         for name in names:
-            view, _ = reading.read_run(log.store, name)
-            records = records_by_intent(log, name)
-            every = [i for line in view.branches.values() for i in line.intents()]
             past = past or name > begin
-            for intent in sorted(every, key=lambda i: i.pending_lsn):
-                if past and (intent.open or not only_open):
-                    about = records.get(str(intent.id).removeprefix(f"{name}/"), [])
-                    found.append(intent_shape(view, intent, about, log, content=session.content))
-                past = past or str(intent.id) == session.after
+            with log.passing_damage():
+                view, _ = reading.read_run(log.store, name)
+                records = records_by_intent(log, name)
+                every = [i for line in view.branches.values() for i in line.intents()]
+                for intent in sorted(every, key=lambda i: i.pending_lsn):
+                    if past and (intent.open or not only_open):
+                        about = records.get(str(intent.id).removeprefix(f"{name}/"), [])
+                        found.append(intent_shape(view, intent, about, log, content=session.content))
+                    past = past or str(intent.id) == session.after
             if limit is not None and len(found) > limit:
                 break
     shown, more = part_of(session, found, most=most)

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import click
 
 from poimen._typing import override
-from poimen.cli.frame.declaring import NotWritten, clipped, global_options, later, own_version, pasted
-from poimen.kernel.errors import PoimenError, StorageFailed
+from poimen.cli.frame.declaring import DAMAGED, NotWritten, clipped, global_options, later, own_version, pasted
+from poimen.kernel.errors import Corrupt, PoimenError, StorageFailed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -141,12 +141,23 @@ class Root(click.Group):
 
     @override
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; a reader that has seen enough ends it without a word."""
+        """Run the command; a reader that has seen enough ends it without a word.
+
+        Raises:
+            Corrupt: a list has passed over what cannot be read; the rest of it was shown.
+        """
         try:
-            return super().invoke(ctx)
+            code = super().invoke(ctx)
         except BrokenPipeError:
             _give_up(sys.stdout)
             return 0
+        damaged: list[Corrupt] = ctx.meta.get(DAMAGED, [])
+        if damaged:
+            first, more = damaged[0], len({str(error) for error in damaged}) - 1
+            first.why = first.why + (f"; {more} more are damaged" if more else "")
+            first.hint = "poimen log check"
+            raise first
+        return code
 
     @override
     def main(self, args: Sequence[str] | None = None, *rest: Any, **extra: Any) -> NoReturn:

@@ -19,17 +19,18 @@ from poimen.cli.frame.output import Json, one_line, rfc3339, us_of
 from poimen.cli.frame.session import part_of
 from poimen.cli.intents import heading, heads_from, intent_shape, records_by_intent
 from poimen.engine import desk, reading, standing
+from poimen.engine.surface.results import Standing
 from poimen.kernel.branch import BranchState, WaitReason, moves_by_itself
 from poimen.kernel.errors import Conflict
 from poimen.kernel.ids import run_id as checked_id
-from poimen.kernel.views import trunk
+from poimen.kernel.views import RunView, trunk
 from poimen.log.api import TERMINAL_STATES
 
 if TYPE_CHECKING:
     from poimen.cli.frame.session import Log, Session
     from poimen.engine.standing import Asking
     from poimen.kernel.intent import ErrorRecord
-    from poimen.kernel.views import AttemptView, RunView, StepView
+    from poimen.kernel.views import AttemptView, StepView
     from poimen.log.api import Head
 
 _A_PAGE: Final = 50
@@ -46,9 +47,14 @@ def is_driven(log: Log, head: Head | None) -> bool:
 def row_shape(session: Session, log: Log, head: Head) -> Any:
     """A run as a row: what it is, where it stands, what moves it."""
     ended = head.state in TERMINAL_STATES
-    view, _ = reading.read_run(log.store, head.run, upto=1 if ended else None)
+    view = RunView(run=head.run)
+    stands: Standing | None = Standing(
+        state=BranchState(head.state), reason="its records cannot be read", command="poimen log check", lsn=head.lsn
+    )
+    with log.passing_damage():
+        view, _ = reading.read_run(log.store, head.run, upto=1 if ended else None)
+        stands = None if ended else standing.standing_of(view, head, driven=is_driven(log, head))
     admitted = view.admitted
-    stands = None if ended else standing.standing_of(view, head, driven=is_driven(log, head))
     return {
         "id": head.run,
         "workflow": admitted.workflow if admitted else "",

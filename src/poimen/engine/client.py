@@ -20,7 +20,7 @@ from poimen.engine import desk, reading, standing
 from poimen.engine.handle import Run, actor, must_be_call
 from poimen.engine.waiters import WATCH_S
 from poimen.gate import points
-from poimen.kernel.errors import NotFound, RunExists
+from poimen.kernel.errors import Corrupt, NotFound, ReadOnly, RunExists
 from poimen.kernel.events import RunAdmitted
 from poimen.kernel.ids import TRUNK, IntentId
 from poimen.kernel.ids import run_id as checked_id
@@ -127,8 +127,6 @@ class Client:
     def writable(self) -> None:
         """Refuse to write through a client that was opened for reading."""
         if self._read_only:
-            from poimen.kernel.errors import ReadOnly  # noqa: PLC0415 (rare)
-
             raise ReadOnly("this client was opened with read_only=True", hint="open it without read_only")
 
     def nudge(self, run: str) -> None:
@@ -259,14 +257,25 @@ class Client:
     # ---- what people do ----------------------------------------------------------------------------------------
 
     async def inbox(self) -> AsyncIterator[InboxItem]:
-        """Everything that waits for a person, as `InboxItem`s, by run."""
+        """Everything that waits for a person, as `InboxItem`s, by run.
+
+        Raises:
+            Corrupt: a run cannot be read; raised when what waits in all others has been given.
+        """
         after = ""
+        damaged = None
         while heads := self.store.heads(after=after):
             for head in heads:
                 after = head.run
-                view, _ = reading.read_run(self.store, head.run)
+                try:
+                    view, _ = reading.read_run(self.store, head.run)
+                except Corrupt as error:
+                    damaged = damaged or error
+                    continue
                 for item in standing.inbox_of(view):
                     yield item
+        if damaged:
+            raise damaged
 
     async def claim(self, item_id: str, *, by: str) -> None:
         """Say that you are looking at an unknown effect; others see who.
@@ -380,13 +389,11 @@ def same_input(store: Store, call: Call[Any], run: str) -> None:
     view, _ = reading.read_run(store, run, upto=1)
     admitted = view.admitted
     if admitted is None or admitted.workflow != call.workflow or admitted.args_digest != values.digest(call.packed):
-        known = admitted.workflow if admitted is not None else "?"
-        digest = admitted.args_digest if admitted is not None else "?"
+        known, digest = (admitted.workflow, admitted.args_digest) if admitted is not None else ("?", "?")
         raise RunExists(
             f"run {run} exists with other input: {known} with input {digest[:_SHOWN]}",
             where=run,
             why=f"asked for: {call.workflow} with input {values.digest(call.packed)[:_SHOWN]}",
-            hint="the same id is the same run; choose another id for other input; the recorded one: "
-            f"poimen runs show {run} --content",
+            hint=f"choose another id for other input; the recorded one: poimen runs show {run} --content",
             run_id=run,
         )

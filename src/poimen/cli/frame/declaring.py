@@ -25,6 +25,9 @@ F = TypeVar("F", bound="Callable[..., Any]")
 GIVEN: Final = "poimen.given"
 """Where the context keeps the global options that stood on the line."""
 
+DAMAGED: Final = "poimen.damaged"
+"""Where the context keeps what a list has passed over because it cannot be read."""
+
 _SHOWN: Final = 200
 """Characters of an argument that a message shows."""
 _MOST: Final = 1_000_000_000

@@ -14,7 +14,7 @@ import os
 import re
 import sys
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -23,11 +23,11 @@ import click
 from poimen import clock
 from poimen._typing import override
 from poimen.blobs.tables import TieredBlobs
-from poimen.cli.frame.declaring import GIVEN, pasted
+from poimen.cli.frame.declaring import DAMAGED, GIVEN, pasted
 from poimen.cli.frame.output import Output, rfc3339
 from poimen.engine.handle import actor
 from poimen.engine.reading import feed_end
-from poimen.kernel.errors import ConfigurationError, NotFound, StorageFailed
+from poimen.kernel.errors import ConfigurationError, Corrupt, NotFound, StorageFailed
 from poimen.log.disk.files import require
 from poimen.log.opening import file_of, locate, open_store, redacted
 from poimen.log.writer import Door
@@ -53,6 +53,15 @@ class Log:
     store: Store
     door: Door
     bodies: TieredBlobs
+    damaged: list[Corrupt] = field(default_factory=list)
+
+    @contextmanager
+    def passing_damage(self) -> Iterator[None]:
+        """Pass over a run that cannot be read; the command tells of it when it has shown the others, and ends so."""
+        try:
+            yield
+        except Corrupt as error:
+            self.damaged.append(error)
 
 
 class Session:
@@ -78,6 +87,7 @@ class Session:
             quiet=bool(given.get("quiet")),
             verbose=bool(given.get("verbose")),
         )
+        self._damaged: list[Corrupt] = ctx.meta.setdefault(DAMAGED, [])
         self.env_file: str | None = given.get("env_file")
         if self.env_file:
             _read_env(Path(self.env_file))
@@ -132,7 +142,8 @@ class Session:
     def _open(self, *, read_only: bool) -> Log:
         with self._naming_source():
             store = open_store(self.location.url, read_only=read_only)
-        return Log(store=store, door=Door(store), bodies=TieredBlobs(store, getattr(store, "path", None)))
+        bodies = TieredBlobs(store, getattr(store, "path", None))
+        return Log(store=store, door=Door(store), bodies=bodies, damaged=self._damaged)
 
     @contextmanager
     def _naming_source(self) -> Iterator[None]:
