@@ -93,7 +93,8 @@ def test_c32_other_arguments_than_recorded_stop_the_run_with_both_sides_shown(
     assert "alice" not in shown and "99999" not in shown, "what agents passed is agent text"
     assert log.line.waiting[0].about == "charge#0"
     assert "poimen run FILE_OR_MODULE:shop --id r" in said["text"]
-    assert "what is recorded: poimen runs show r --content" in said["text"]
+    both = 'nothing was executed; recorded: charge(cents=10, who="alice"); asked for: charge(cents=99999, who="bob")'
+    assert both in said["text"], "an error is for those whose code it is: it shows both sides as they were called"
     assert "99999" not in str([line["about"] for line in case.lines()])
     assert [event.step for event in log.all(IntentPending)] == ["charge#0"]
     assert len(log.line.steps) == 1

@@ -63,6 +63,10 @@ def changed(name: str, cwd: Path, crash: str, *changes: tuple[str, str]) -> str:
     stopped = child(*run, cwd=cwd)
     assert (stopped.code, stopped.out) == (8, ""), stopped
     assert SECRET not in stopped.err
+    plain, whole = (child("runs", "show", "r", "--db", "db", *more, cwd=cwd).out for more in ((), ("--content",)))
+    assert SECRET not in plain
+    if "; the code asked for: two(" in stopped.err:
+        assert f'recorded: one(s="{SECRET}"); asked for: two(s="{SECRET}")' in whole
     file.write_text(CODE, encoding="utf-8")
     said = stopped.err.partition("go on: ")[2].strip()
     assert said.startswith("with the code that recorded it, or mended: poimen --db db run FILE_OR_MODULE:"), said

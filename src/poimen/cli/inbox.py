@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from poimen.cli.frame.bodies import WORDS, args_text, body_of, written
+from poimen.cli.frame.bodies import WORDS, args_text, body_of
 from poimen.cli.frame.declaring import changing, clipped, command, noun, word
 from poimen.cli.frame.output import Json, rfc3339, us_of
 from poimen.cli.frame.session import part_of
@@ -24,6 +24,7 @@ from poimen.cli.runs import row_shape
 from poimen.declare import values
 from poimen.engine import desk, reading, standing
 from poimen.kernel.errors import Conflict, NotFound
+from poimen.kernel.intent import written
 
 if TYPE_CHECKING:
     from poimen.cli.frame.session import Log, Session

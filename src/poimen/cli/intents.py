@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from poimen.cli.frame.bodies import WORDS, args_text, body_of, body_shape, name_of, told, written
+from poimen.cli.frame.bodies import WORDS, args_text, body_of, body_shape, name_of, told
 from poimen.cli.frame.declaring import command, noun
 from poimen.cli.frame.output import Json, rfc3339, us_of
 from poimen.cli.frame.session import part_of
 from poimen.engine import reading
 from poimen.kernel.effect_class import EffectClass
-from poimen.kernel.intent import short
+from poimen.kernel.intent import short, written
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -29,11 +29,11 @@ from poimen.declare import modules, values
 from poimen.declare.registry import Registry
 from poimen.declare.shapes import Call
 from poimen.declare.specs import WorkflowSpec, spec_of
-from poimen.engine import reading
+from poimen.engine import reading, standing
 from poimen.engine.client import Client, same_input
 from poimen.engine.runtime import driven, letting_go
 from poimen.engine.worker import Worker
-from poimen.kernel.errors import NotFound, PoimenError, StorageFailed
+from poimen.kernel.errors import NotFound, PoimenError, RunWaiting, StorageFailed
 from poimen.kernel.ids import run_id as checked_id
 from poimen.later import not_built
 from poimen.log.opening import file_of
@@ -288,7 +288,14 @@ def run(
     if run is None:
         session.out.say(f"run {identity}; --id {identity} goes on with it")
     with session.telling():
-        result = poimen.run(call, db=session.db, run_id=identity, tags=named)
+        try:
+            result = poimen.run(call, db=session.db, run_id=identity, tags=named)
+        except RunWaiting:
+            with session.reading() as log:
+                view, _ = reading.read_run(log.store, identity)
+            if (waits := standing.waits_for(view, content=session.content)) is not None:
+                raise waits from None
+            raise
     return _print(session, spec, identity, result)
 
 

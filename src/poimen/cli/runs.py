@@ -116,6 +116,7 @@ def _waiting(session: Session, view: RunView, waiting: Any) -> dict[str, Json]:
         "reason": waiting.reason,
         "about": waiting.about,
         "detail": waiting.detail,
+        "sides": standing.both_sides(view, waiting) if session.content else None,
         "moves_by_itself": moves_by_itself(reason, matter) or None,
         "command": session.command(standing.command_of(view, waiting)) or None,
     }
@@ -248,6 +249,7 @@ def _print_run(session: Session, run: dict[str, Any]) -> None:
         ("driven", f"by {run['worker']}" if run["driven"] else ""),
         *(("probe", asked(session, one)) for one in run["asking"]),
         ("waits", run["reason"] or ""),
+        *(("differs", one["sides"]) for one in run["waiting"] if one["sides"]),
         ("go on", run["command"] or ""),
     ]
     for name, value in rows:

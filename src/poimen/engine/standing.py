@@ -20,6 +20,7 @@ from poimen.kernel.errors import (
     RunWaiting,
 )
 from poimen.kernel.events import BranchResumed, BranchStarted
+from poimen.kernel.intent import cut, written
 from poimen.kernel.resolution import AskProbe, rule
 from poimen.kernel.views import RunView, trunk
 from poimen.log.api import TERMINAL_STATES
@@ -128,8 +129,26 @@ def asking(view: RunView, records: Sequence[tuple[int, Event, int]]) -> list[Ask
     return found
 
 
-def waits_for(view: RunView) -> RunWaiting | None:
-    """The error for a run that only somebody else can move; None when it moves, or has ended."""
+def both_sides(view: RunView, waiting: Waiting) -> str:
+    """Both sides of a difference between record and code, written out: agent text, for those who ask for it."""
+    line, about = trunk(view), waiting.about
+    step, decision = line.steps.get(about), line.decisions.get(about.removeprefix("decide:"))
+    recorded = ""
+    if step is not None and isinstance(step.args, bytes):
+        recorded = written(step.name, step.args)
+    elif decision is not None and isinstance(decision.value, bytes):
+        recorded = f"decide({decision.id!r}, {cut(decision.value)})"
+    sides = (("recorded: ", recorded), ("asked for: ", waiting.asked))
+    return "; ".join(f"{which}{side}" for which, side in sides if side) if waiting.asked else ""
+
+
+def waits_for(view: RunView, *, content: bool = True) -> RunWaiting | None:
+    """The error for a run that only somebody else can move; None when it moves, or has ended.
+
+    Arguments:
+        view: the run.
+        content: show what agents passed, where record and code differ.
+    """
     line = trunk(view)
     if view.outsider_lsn == view.lsn:
         return None  # somebody has just acted on it: whoever drives it next goes on
@@ -138,10 +157,11 @@ def waits_for(view: RunView) -> RunWaiting | None:
         return None
     first = reasons[0]
     what, differs = command_of(view, first), first.reason == "code"
+    sides = f"; {both_sides(view, first)}" if content and both_sides(view, first) else ""
     return RunWaiting(
         f"run {view.run} waits for the {first.reason}: {first.detail or first.about}",
         where=first.about,
-        why=f"nothing was executed; what is recorded: poimen runs show {view.run} --content"
+        why=f"nothing was executed{sides or f'; what is recorded: poimen runs show {view.run} --content'}"
         if differs
         else "nothing was lost; it goes on where it stands",
         hint=f"with the code that recorded it, or mended: {what}" if differs else what,

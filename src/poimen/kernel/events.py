@@ -59,11 +59,15 @@ class BranchResumed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
-    """One reason for a wait: who must act, about what, and what there is to know."""
+    """One reason for a wait: who must act, about what, and what there is to know.
+
+    `asked`: the call that the code made instead of the recorded one, written out with its arguments (agent text).
+    """
 
     reason: Literal["operator", "code", "budget", "human", "timer", "dependency"]
     about: str
     detail: str = ""
+    asked: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,12 +10,16 @@ Source: requirement write-ahead-intent; design protocol.md, section 3.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from poimen.kernel.effect_class import EffectClass, Terms
+
+_LONGEST_CALL: Final = 500
+_LONGEST_VALUE: Final = 80
 
 Json: TypeAlias = bool | int | float | str | list[Any] | dict[str, Any] | None
 
@@ -243,6 +247,26 @@ IntentEvent: TypeAlias = (
 def short(tool: str) -> str:
     """A call whose arguments are not shown: `pay(…)`."""
     return f"{tool}(…)"
+
+
+def written(tool: str, args: object) -> str:
+    """A call with its arguments, long ones cut: `pay(token="sk_live_123")`. Agent text: for those who ask for it.
+
+    Arguments:
+        tool: its name.
+        args: its arguments by name, as stored JSON or decoded; anything else is not shown.
+    """
+    given: object = json.loads(args) if isinstance(args, bytes) else args
+    if not isinstance(given, dict):
+        return short(tool)
+    return f"{tool}({', '.join(f'{name}={cut(value)}' for name, value in given.items())})"[:_LONGEST_CALL]
+
+
+def cut(value: object) -> str:
+    """A stored value as JSON, a long one cut in its middle."""
+    text = json.dumps(json.loads(value) if isinstance(value, bytes) else value, ensure_ascii=False)
+    half = _LONGEST_VALUE // 2
+    return text if len(text) <= _LONGEST_VALUE else f"{text[:half]}...{text[-half:]}"
 
 
 # ---- its state ---------------------------------------------------------------------------------------------

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from poimen.log.api import Record
 
 WORDS: Final = {"never_sent": "never sent", "may_have_been_sent": "may have been sent"}
-_LONGEST_CALL: Final = 500
-_LONGEST_VALUE: Final = 80
 
 # ---- bodies ----------------------------------------------------------------------------------------------------
 
@@ -61,6 +59,9 @@ def body_shape(record: Record, log: Log, *, content: bool) -> dict[str, Any]:
         for name in ("args", "value", "fields"):
             if isinstance(part, dict) and part.get(name) is not None:
                 part[name] = _shown(part[name], log, content=content)
+    for waiting in body.get("reasons", ()):
+        if waiting.get("asked"):
+            waiting["asked"] = _shown(waiting["asked"], log, content=content)
     return body
 
 
@@ -157,21 +158,3 @@ def args_text(args: Json) -> str:
     if isinstance(args, dict) and args.get("hidden") is True:
         return f"{args['bytes']} bytes (--content shows them)"
     return json.dumps(args, ensure_ascii=False)
-
-
-def written(tool: str, args: Json) -> str:
-    """A call with its arguments, long ones cut: `pay(token="sk_live_123")`. Only where --content was given.
-
-    Arguments:
-        tool: its name.
-        args: its arguments by name.
-    """
-    if not isinstance(args, dict):
-        return short(tool)
-    return f"{tool}({', '.join(f'{name}={_cut(value)}' for name, value in args.items())})"[:_LONGEST_CALL]
-
-
-def _cut(value: Json) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    half = _LONGEST_VALUE // 2
-    return text if len(text) <= _LONGEST_VALUE else f"{text[:half]}...{text[-half:]}"

@@ -11,11 +11,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from poimen.declare import values
-from poimen.engine.driving.replay import SHOWN, Differs, decided
+from poimen.engine.driving.replay import SHOWN, Asked, Differs, decided
 from poimen.gate import points
 from poimen.gate.places import asked_at
 from poimen.kernel.errors import DecisionConflict, NotFound, NotStorable, Suspended
 from poimen.kernel.events import DecisionRecorded, DecisionSettled
+from poimen.kernel.intent import cut
 
 if TYPE_CHECKING:
     from poimen.engine.driving.driver import Driver
@@ -52,7 +53,9 @@ class Decisions:
                 decision_id=decision_id,
             )
         if ahead or (in_workflow and known is None):
-            self._claim(f"decide:{decision_id}", "decide", digest, decided(decision_id, digest))
+            words = decided(decision_id, digest)
+            written = f"decide({decision_id!r}, {cut(body)})"
+            self._claim(f"decide:{decision_id}", "decide", digest, Asked(words, written))
         if known is None:
             seq = self._take_seq() if in_workflow else -1
             event = DecisionRecorded(
@@ -79,7 +82,7 @@ class Decisions:
         ahead = in_workflow and self._ahead(f"settle:{decision_id}")
         owed = self._driver.line.decisions[decision_id].owed
         if ahead or (in_workflow and owed):
-            self._claim(f"settle:{decision_id}", "settle", "", f"settle {decision_id!r}")
+            self._claim(f"settle:{decision_id}", "settle", "", Asked(f"settle {decision_id!r}"))
         if owed:
             seq = self._take_seq() if in_workflow else -1
             self._driver.outbox.send_now((DecisionSettled(id=decision_id, by="workflow", why="settle()", seq=seq),))
@@ -93,7 +96,7 @@ class Decisions:
         """Whether the record has this call, and the code has not come to it before."""
         return not self._driver.live and self._driver.script.ahead(key)
 
-    def _claim(self, key: str, name: str, digest: str, what: str) -> None:
+    def _claim(self, key: str, name: str, digest: str, asked: Asked) -> None:
         """Take the recorded place of this call, or, where the record is used up, a new one behind the calls held.
 
         A call that the record has elsewhere, or not at all, stops the run.
@@ -103,8 +106,12 @@ class Decisions:
             return
         if driver.ending.settling:
             raise Suspended
+
+        def what() -> Asked:
+            return asked._replace(words=asked.words + asked_at())
+
         try:
-            recorded = driver.script.claim(key=key, kind=name, name=name, digest=digest, what=lambda: what + asked_at())
+            recorded = driver.script.claim(key=key, kind=name, name=name, digest=digest, what=what)
         except Differs as differs:
             driver.ending.differ(differs.recorded, differs.asked, about=differs.key)
             raise Suspended from differs
@@ -113,7 +120,7 @@ class Decisions:
         elif driver.script.complete:
             driver.steps.record_held()
         else:
-            driver.ending.differ_from_next(what + asked_at())
+            driver.ending.differ_from_next(what())
             raise Suspended
 
 

@@ -22,7 +22,7 @@ from poimen.engine.driving.effects import Effects
 from poimen.engine.driving.ending import Ending
 from poimen.engine.driving.hands import Hands
 from poimen.engine.driving.outbox import Outbox
-from poimen.engine.driving.replay import SHOWN, Script
+from poimen.engine.driving.replay import SHOWN, Asked, Script
 from poimen.engine.driving.scopes import CallFuture, WorkflowScope, scope_of
 from poimen.engine.driving.steps import Steps
 from poimen.engine.eventloop.loop import empty, run_loop
@@ -259,7 +259,7 @@ class Driver:
             positional, named = self.spec.parameters.unpack(args)
         except NotStorable as error:
             recorded = f"{short(self.spec.name)}, input {values.digest(args)[:SHOWN]}"
-            self.ending.differ(recorded, f"other parameters: {error.message}")
+            self.ending.differ(recorded, Asked(f"other parameters: {error.message}"))
             return
         context = empty()  # of whoever starts it: another process, which goes on after a crash, has not got his
         if self.spec.is_async:

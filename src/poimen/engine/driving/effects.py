@@ -209,7 +209,7 @@ class Effects:
             pending = self._pending(call, attempt)
             guard = self._guard(call.spec, pending, scope, call.packed)
         except CodeChanged as changed:
-            self.driver.ending.differ(changed.message, call.what, about=call.key)
+            self.driver.ending.differ(changed.message, call.asked(), about=call.key)
             return
         except Exception as broken:  # noqa: BLE001 (a value or a text of the user: this run stops, and says so)
             self.driver.ending.stop(broken)

@@ -13,7 +13,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 from poimen.declare import values
-from poimen.engine.driving.replay import SHOWN
+from poimen.engine.driving.replay import SHOWN, Asked
 from poimen.engine.driving.scopes import AttemptScope, CallFuture, Scope
 from poimen.engine.eventloop.loop import empty, never_close
 from poimen.gate.error_record import record_of
@@ -33,6 +33,9 @@ PATIENCE_S: Final = 5.0
 """How long the code of a workflow may go on after it was told of a cancellation, in seconds."""
 
 
+_NOTHING: Final = Asked()
+
+
 class Ending:
     """The ways out of driving one branch. `settling`: one of them is being taken."""
 
@@ -44,27 +47,28 @@ class Ending:
         self._way: Callable[[], Coroutine[Any, Any, None]] | None = None
         self._patience: asyncio.TimerHandle | None = None
 
-    def differ(self, recorded: str, asked: str = "", *, about: str = "") -> None:
+    def differ(self, recorded: str, asked: Asked = _NOTHING, *, about: str = "") -> None:
         """The code asks for something else than what is recorded: nothing is executed, the branch waits.
 
         In a replay at once. Live, what else is under way goes on, and the branch waits when nothing moves.
 
         Arguments:
             recorded: what is recorded, in words, without what agents passed or said.
-            asked: what the code asked for instead, likewise; "" where it asked for nothing.
+            asked: what the code asked for instead.
             about: the step's key, or `decide:ID`, `settle:ID`, where it is known.
         """
         if self._driver.dropped or self.settling:
             return
         before, now = self._driver.script.code_of(about), self._driver.worker.code
         by = f" (code {before[:SHOWN]})" if before else ""
-        detail = f"recorded: {recorded}{by}; {self._did(asked, about)} (code {now[:SHOWN]})"
+        detail = f"recorded: {recorded}{by}; {self._did(asked.words, about)} (code {now[:SHOWN]})"
         if all(known.detail != detail for known in self.differences):
-            self.differences.append(Waiting(reason="code", about=about or "workflow", detail=detail))
+            about = about or "workflow"
+            self.differences.append(Waiting(reason="code", about=about, detail=detail, asked=asked.written))
         if not self._driver.live:
             self.rest(self.differences)
 
-    def differ_from_next(self, asked: str) -> bool:
+    def differ_from_next(self, asked: Asked) -> bool:
         """Whether something is recorded that the code has not asked for: the first such thing is the difference."""
         left = self._driver.script.next_unclaimed()
         what, about = (left.what, left.key) if left is not None else self._driver.hands.unclaimed_effect()

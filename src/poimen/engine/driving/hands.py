@@ -13,7 +13,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from poimen.declare import values
-from poimen.engine.driving.replay import HandOver, described, hand_over_of
+from poimen.engine.driving.replay import Asked, HandOver, described, hand_over_of
 from poimen.gate.error_record import rebuild
 from poimen.kernel.attempt import AttemptState
 from poimen.kernel.errors import EffectAbandoned, IndeterminateOutcome, InvariantViolated, NotStorable
@@ -309,7 +309,7 @@ class Hands:
             value = values.load(self._driver.fetch(payload), call.spec.parameters.result, path=f"{call.spec.name}()")
         except NotStorable as error:
             self._driver.ending.differ(
-                f"{call.key} returned a value that the code can no longer read", str(error.message), about=call.key
+                f"{call.key} returned a value that the code can no longer read", Asked(error.message), about=call.key
             )
             return
         call.future.set_result(value)

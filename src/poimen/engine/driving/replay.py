@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from poimen.kernel.attempt import AttemptState
 from poimen.kernel.events import (
@@ -104,10 +104,17 @@ class RecordedCall:
     code: str
 
 
+class Asked(NamedTuple):
+    """What the code asks for: in words that show nothing of what agents passed, and written out with it."""
+
+    words: str = ""
+    written: str = ""
+
+
 class Differs(Exception):
     """The code asks for something else than what is recorded: `key` names the call that is."""
 
-    def __init__(self, recorded: str, asked: str, key: str) -> None:
+    def __init__(self, recorded: str, asked: Asked, key: str) -> None:
         super().__init__(recorded, asked, key)
         self.recorded = recorded
         self.asked = asked
@@ -126,7 +133,7 @@ class Script:
         self.calls: list[RecordedCall] = []
         self.by_key: dict[str, int] = {}
         self.claimed = 0
-        self.unrecorded = ""
+        self.unrecorded = Asked()
         self.queue: deque[HandOver] = deque()
         self._code = ""
         for at, event, epoch in records:
@@ -164,7 +171,7 @@ class Script:
         """Whether a call is recorded and has not been claimed yet."""
         return self.by_key.get(key, -1) >= self.claimed
 
-    def claim(self, *, key: str, kind: str, name: str, digest: str, what: Callable[[], str]) -> bool:
+    def claim(self, *, key: str, kind: str, name: str, digest: str, what: Callable[[], Asked]) -> bool:
         """Claim a call; False when it is not in the record.
 
         Arguments:
@@ -180,15 +187,17 @@ class Script:
         index = self.by_key.get(key)
         if index is None or index < self.claimed:
             if not self.complete:
-                self.unrecorded = self.unrecorded or what()
+                self.unrecorded = self.unrecorded if self.unrecorded.words else what()
             return False
         expected = self.calls[self.claimed]
-        if self.unrecorded:
+        if self.unrecorded.words:
             raise Differs(f"{expected.what}, with no call before it", self.unrecorded, expected.key)
         if index != self.claimed or (expected.name, expected.digest) != (name, digest):
             raise Differs(expected.what, what(), expected.key)
         if expected.kind != kind:
-            raise Differs(f"the {expected.kind} {expected.what}", f"the {kind} {what()}", expected.key)
+            asked = what()
+            asked = asked._replace(words=f"the {kind} {asked.words}")
+            raise Differs(f"the {expected.kind} {expected.what}", asked, expected.key)
         self.claimed += 1
         return True
 

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 from poimen._typing import override
 from poimen.declare import values
 from poimen.declare.calling import Current
-from poimen.engine.driving.replay import described
+from poimen.engine.driving.replay import Asked, described
 from poimen.gate.places import asked_at
 from poimen.kernel.errors import DuplicateKey, NotSent, Suspended, UnguardedEffect, WouldBlock
 from poimen.kernel.ids import StepKey, explicit_key, step_key
+from poimen.kernel.intent import written
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -99,9 +100,9 @@ class Call:
         """The call in words."""
         return described(self.spec.name, self.key, self.digest)
 
-    def asked(self) -> str:
-        """The call in words, with its place in the code, which asks for it at this moment."""
-        return self.what + asked_at()
+    def asked(self) -> Asked:
+        """The call, with its place in the code, which asks for it at this moment."""
+        return Asked(self.what + asked_at(), written(self.spec.name, self.packed))
 
 
 class Scope:
