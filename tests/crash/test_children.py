@@ -27,7 +27,7 @@ def test_crash_gives_what_the_system_says_of_the_child(tmp_path: Path, capfd: py
     assert crash(f"{PROGRAMS}:mails", at="called", tool=at_most_once, **order) == -signal.SIGKILL
     assert len(witness) == 1
     assert crash(f"{PROGRAMS}:mails", at="called", tool=at_most_once, **order) == 4
-    assert "poimen inbox resolve r/main/" in capfd.readouterr().err
+    assert "poimen inbox show r/main/" in capfd.readouterr().err
     order["run_id"] = "r2"
     assert crash(f"{PROGRAMS}:mails", at="called", tool="another", **order) == 0
     assert len(witness) == 2

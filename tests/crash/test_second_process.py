@@ -92,7 +92,7 @@ def test_of_two_runs_of_one_id_the_second_waits_and_takes_over_when_the_first_is
         first.wait()
         _, said = other.communicate(timeout=60)
     assert other.returncode == 4
-    assert b"poimen inbox resolve r/main/stand_still#0/1/0" in said
+    assert b"poimen inbox show r/main/stand_still#0/1/0" in said
 
 
 def test_the_live_one_ends_its_run_undisturbed(db: Path, first: subprocess.Popen[bytes], meeting: Rendezvous) -> None:

@@ -155,11 +155,14 @@ def test_an_ended_run_can_be_claimed_for_its_open_intents(store: Any) -> None:
 
 def test_a_worker_id_belongs_to_one(world: World) -> None:
     one, two = world.open(), world.open()
+    assert not two.alive("w1")
     one.worker("w1")
     one.worker("w1")
     with pytest.raises(InvariantViolated):
         two.worker("w1")
+    assert one.alive("w1") and two.alive("w1")
     one.close()
+    assert not two.alive("w1")
     two.worker("w1")
     two.close()
 

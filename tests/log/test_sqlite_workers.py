@@ -49,7 +49,7 @@ def test_a_lock_that_cannot_be_asked_is_that_of_a_live_worker(
     monkeypatch.setattr(os, "open", refused)
     head = other.head("r1")
     assert head is not None
-    assert desk.driven(head, db)
+    assert desk.driven(head, other)
     assert other.claim("r1", worker="w2", lease_s=10) is None
     monkeypatch.undo()
     other.close()

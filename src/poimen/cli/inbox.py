@@ -61,7 +61,7 @@ def ls(session: Session, check: bool, kinds: tuple[str, ...]) -> int:
                 found += [_row_shape(view, i) for i in items]
                 says |= {i.id: _says(log, view, i, content=session.content) for i in items}
                 places += [(view.run, _order(view).get(i.id, _LAST)) for i in items]
-            idle += head.state in {"PENDING", "RUNNING"} and not desk.driven(head, getattr(log.store, "path", None))
+            idle += head.state in {"PENDING", "RUNNING"} and not desk.driven(head, log.store)
     ids = [one["id"] for one in found]
     rest = [one for one, place in zip(found, places, strict=True) if place > behind]
     shown, more = part_of(session, rest, most=None)

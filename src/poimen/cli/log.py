@@ -8,11 +8,9 @@ Source: design api.md, "Command line"; storage.md, "The log".
 
 from __future__ import annotations
 
-import os
 import threading
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import apsw
@@ -25,11 +23,11 @@ from poimen.cli.frame.session import is_there, part_of
 from poimen.cli.intents import heads_from
 from poimen.engine import reading
 from poimen.kernel.errors import ConfigurationError, PoimenError
-from poimen.log.disk.files import Sides
-from poimen.log.opening import file_of, redacted
+from poimen.log.opening import file_of, redacted, sides_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from poimen.cli.frame.session import Log, Session
     from poimen.log.api import Record
@@ -236,7 +234,7 @@ def database(session: Session) -> dict[str, Any]:
         "doubts_settled": 0,
     }
     if file is not None:
-        sides = Sides.of(Path(os.path.realpath(file)))
+        sides = sides_of(file)
         found["bytes"], found["wal_bytes"] = _size(sides.db), _size(sides.wal)
         found["doubt_open"] = is_there(sides.doubt)
         with suppress(OSError):

@@ -41,7 +41,7 @@ _STATES: Final = [state.value for state in BranchState]
 
 def is_driven(log: Log, head: Head | None) -> bool:
     """Whether somebody alive drives the run."""
-    return head is not None and desk.driven(head, getattr(log.store, "path", None))
+    return head is not None and desk.driven(head, log.store)
 
 
 def row_shape(session: Session, log: Log, head: Head) -> Any:

@@ -80,7 +80,7 @@ class Client:
         location = locate(self._url, cwd=Path.cwd())
         self._store = open_store(location.url, read_only=self._read_only)
         self._door = Door(self._store)
-        self._bodies = TieredBlobs(self._store, getattr(self._store, "path", None))
+        self._bodies = TieredBlobs(self._store, self._store.path)
 
     async def close(self) -> None:
         """Close the database. Runs are not touched."""

@@ -24,12 +24,9 @@ from poimen.kernel.intent import IntentClaimed, IntentProbed, IntentResolved, Re
 from poimen.kernel.views import trunk
 from poimen.log import codec
 from poimen.log.api import TERMINAL_STATES, Batch, Expect
-from poimen.log.disk.files import Sides
-from poimen.log.disk.locks import Workers
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
-    from pathlib import Path
 
     from poimen import effects
     from poimen.blobs.tables import TieredBlobs
@@ -298,16 +295,16 @@ def close_decision(store: Store, door: Door, run: str, decision_id: str, *, by: 
     return True
 
 
-def driven(head: Head, db: Path | None = None) -> bool:
+def driven(head: Head, store: Store) -> bool:
     """Whether somebody alive drives the run.
 
     Arguments:
         head: the run's row; its lease may still hold as far as the row tells.
-        db: the database's file: a worker whose lock there is free is dead, whatever its lease says. None: do not ask.
+        store: the log: it knows which workers live, whatever their leases say.
     """
     if not head.worker or head.boot_id != clock.boot_id() or head.lease_until <= clock.boot_us():
         return False
-    return db is None or Workers(Sides.of(db).workers).alive(head.worker)
+    return store.alive(head.worker)
 
 
 def tell_waiting(head: Head) -> bool:
@@ -323,7 +320,7 @@ def _must_fit(store: Store, view: RunView, intent: IntentView, to: To, *, given:
     head = store.head(view.run)
     attempt = view.branches[intent.id.branch].steps[intent.id.step].attempts[intent.id.attempt - 1]
     running = attempt.live or intent.running
-    if to == "not_landed" and running and head is not None and driven(head, getattr(store, "path", None)):
+    if to == "not_landed" and running and head is not None and driven(head, store):
         raise Refused(
             f"{intent.id} is running: a live worker holds the run",
             why="while the call runs, nobody can say that it did not land",

@@ -133,8 +133,8 @@ class Run(Generic[T_co]):
         """Where the run stands: state, why it does not move, which command moves it."""
         view, _ = reading.read_run(self._client.store, self.id)
         head = self._client.store.head(self.id)
-        db = getattr(self._client.store, "path", None)
-        return standing.standing_of(view, head, driven=head is not None and desk.driven(head, db))
+        driven = head is not None and desk.driven(head, self._client.store)
+        return standing.standing_of(view, head, driven=driven)
 
     async def cancel(self, why: str, *, by: str | None = None) -> None:
         """Ask for the run to be stopped. The request is a record when this returns.

@@ -31,7 +31,6 @@ from poimen.recovery.scan import left_behind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from poimen.blobs.tables import TieredBlobs
     from poimen.declare.registry import Registry
@@ -327,8 +326,7 @@ class Worker:
 
     def _held(self, head: Head) -> bool:
         """Whether somebody alive holds the run. Only a claim tells for sure; this spares one that would be refused."""
-        db: Path | None = getattr(self.store, "path", None)
-        return head.worker == self.id or (db is not None and driven(head, db))
+        return head.worker == self.id or driven(head, self.store)
 
     def _take(self, run: str) -> None:
         self._seen[run] = -1

@@ -160,6 +160,11 @@ class Store(Protocol):
     `Corrupt` when what it reads does not match its hash.
     """
 
+    @property
+    def path(self) -> Path | None:
+        """The file that the log lies in, beside which large bodies lie; None: it lives in memory."""
+        ...
+
     def commit(self, batches: Sequence[Batch]) -> list[Committed | PoimenError]:
         """Write the batches in one transaction, in order, and sync once.
 
@@ -209,6 +214,10 @@ class Store(Protocol):
 
     def worker(self, worker_id: str) -> None:
         """Declare this process to be a live worker, until `close` or its death."""
+        ...
+
+    def alive(self, worker_id: str) -> bool:
+        """Whether a worker lives, as far as this machine can tell."""
         ...
 
     def check(self) -> Iterator[Damage]:

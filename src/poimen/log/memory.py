@@ -197,6 +197,12 @@ class MemoryStore:
             contents.workers.add(worker_id)
             self._workers.add(worker_id)
 
+    def alive(self, worker_id: str) -> bool:
+        """Whether a store that is open has declared it."""
+        contents = self._open()
+        with contents.lock:
+            return worker_id in contents.workers
+
     def check(self) -> Iterator[Damage]:
         """Compare the records with each other and with their heads; yield each damage."""
         contents = self._open()

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from poimen.log.api import Store
+    from poimen.log.disk.files import Sides
     from poimen.log.memory import Contents
 
 VARIABLE: Final = "POIMEN_DB"
@@ -50,13 +51,14 @@ class Location:
     source: str
 
 
-def open_store(url: str, *, read_only: bool = False) -> Store:
+def open_store(url: str, *, read_only: bool = False, must_exist: bool = False) -> Store:
     """Open a log.
 
     Arguments:
         url: a path; `sqlite:///relative` or `sqlite:////absolute`; `memory:` (a new log) or `memory:NAME`
             (shared under this name in this process).
         read_only: nothing is created or changed; a log that does not exist is an error.
+        must_exist: a log that does not exist is an error.
 
     Raises:
         ConfigurationError: for another scheme, or a place that cannot hold a log.
@@ -72,8 +74,11 @@ def open_store(url: str, *, read_only: bool = False) -> Store:
             contents = _named.setdefault(name, Contents()) if name else Contents()
         return MemoryStore(contents, read_only=read_only)
     path = _path(url)
+    from poimen.log.disk.files import require  # noqa: PLC0415 (as above)
     from poimen.log.sqlite import SqliteStore  # noqa: PLC0415 (as above)
 
+    if must_exist:
+        require(path.absolute())
     return SqliteStore(path, read_only=read_only)
 
 
@@ -84,6 +89,13 @@ def file_of(url: str) -> Path | None:
         ConfigurationError, NotBuiltYet: as `open_store`.
     """
     return None if url.startswith("memory:") else _path(url)
+
+
+def sides_of(file: Path) -> Sides:
+    """The files that belong to a log in a file: its WAL, what stands beside it. Nothing is looked at."""
+    from poimen.log.disk.files import Sides  # noqa: PLC0415 (a backend is loaded when it is asked for)
+
+    return Sides.of(Path(os.path.realpath(file)))
 
 
 def _path(url: str) -> Path:

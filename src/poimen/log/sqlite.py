@@ -28,6 +28,7 @@ from poimen.log.disk.anchor import Anchor, Anchored
 from poimen.log.disk.connect import SQL, Reader
 from poimen.log.disk.group import Group, Memory
 from poimen.log.disk.handle import Handle, forked
+from poimen.log.disk.locks import Workers
 from poimen.log.disk.rows import head_of, record_of
 
 if TYPE_CHECKING:
@@ -198,6 +199,11 @@ class SqliteStore:
         handle = self._writing()
         with handle.lock:
             handle.workers.declare(worker_id)
+
+    def alive(self, worker_id: str) -> bool:
+        """Whether a worker holds its lock; see `disk.locks.Workers.alive`."""
+        workers = self._handle.workers if self._handle is not None else Workers(self._sides.workers)
+        return workers.alive(worker_id)
 
     # ---- reading -------------------------------------------------------------------------------------------
 

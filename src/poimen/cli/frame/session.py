@@ -28,8 +28,7 @@ from poimen.cli.frame.output import Output, rfc3339
 from poimen.engine.handle import actor
 from poimen.engine.reading import feed_end
 from poimen.kernel.errors import ConfigurationError, Corrupt, NotFound, StorageFailed
-from poimen.log.disk.files import require
-from poimen.log.opening import file_of, locate, open_store, redacted
+from poimen.log.opening import locate, open_store, redacted
 from poimen.log.writer import Door
 
 if TYPE_CHECKING:
@@ -129,10 +128,6 @@ class Session:
         Raises:
             StorageFailed, ConfigurationError: there is none, or it cannot be written.
         """
-        with self._naming_source():
-            file = file_of(self.location.url)
-            if file is not None:
-                require(file.absolute())
         log = self._open(read_only=False)
         try:
             yield log
@@ -141,8 +136,8 @@ class Session:
 
     def _open(self, *, read_only: bool) -> Log:
         with self._naming_source():
-            store = open_store(self.location.url, read_only=read_only)
-        bodies = TieredBlobs(store, getattr(store, "path", None))
+            store = open_store(self.location.url, read_only=read_only, must_exist=True)
+        bodies = TieredBlobs(store, store.path)
         return Log(store=store, door=Door(store), bodies=bodies, damaged=self._damaged)
 
     @contextmanager
