@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -60,9 +61,27 @@ def test_the_runs_and_the_doctor_name_it(cli: Cli, db: Path) -> None:
     assert (bad["reason"], listed.code) == ("its records cannot be read", 7)
     doctor = cli("doctor", "--json", "--db", db)
     assert (doctor.data["inbox"], doctor.code) == (2, 7)
+    assert ids(doctor.data["runs"]) == {"a", "b", "c"}
+    assert any("run b" in found and "log check" in found for found in doctor.data["findings"])
     for other in ("a", "c"):
         assert cli("runs", "show", other, "--db", db).code == 0
     assert cli("runs", "show", "b", "--db", db).code == 7
+
+
+def test_a_body_that_is_gone_hides_nothing_else(cli: Cli, tmp_path: Path) -> None:
+    db = tmp_path / "large.db"
+    for name in ("a", "b"):
+        with pytest.raises(poimen.RunWaiting):
+            poimen.run(mails(name * 90_000), db=str(db), run_id=name)
+    shutil.rmtree(db.with_name("large.db.blobs"))
+    for words in (
+        ("log", "show", "a"),
+        ("intents", "ls"),
+        ("runs", "show", "a"),
+        ("intents", "show", "a/main/mail#0/1/0"),
+    ):
+        shown = cli(*words, "--content", "--db", db)
+        assert (shown.code, "gone" in shown.err, bool(shown.out)) == (7, True, True), shown
 
 
 def test_a_client_s_inbox_gives_the_others_first(db: Path) -> None:

@@ -274,13 +274,13 @@ def text_tool(n: int) -> str:
 
 def test_c34_a_value_that_cannot_be_stored_is_recorded_as_returned() -> None:
     parameters = Parameters(text_tool)
-    assert outcome.returned("fine", parameters) == kept.Returned(value=b'"fine"')
+    assert outcome.returned("fine", parameters, bytes) == kept.Returned(value=b'"fine"')
     for value in (object(), 7):
-        found = outcome.returned(value, parameters)
+        found = outcome.returned(value, parameters, bytes)
         assert found.value == b"null"
         assert "result" in found.unstorable
     odd: Any = SimpleNamespace(result=None)  # whatever breaks while storing, the effect has happened
-    assert outcome.returned(object(), odd).unstorable
+    assert outcome.returned(object(), odd, bytes).unstorable
 
 
 def test_only_a_cancellation_is_cancelled() -> None:

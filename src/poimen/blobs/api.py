@@ -23,7 +23,7 @@ INLINE_BYTES: Final = 16 * 1024
 """Up to here a body stands in the record itself."""
 
 SMALL_BYTES: Final = 64 * 1024
-"""Up to here a body rides in the transaction of the record that names it."""
+"""Up to here a body rides in the transaction of the record that names it; what a tool has returned, in the record."""
 
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 

@@ -58,9 +58,17 @@ class TieredBlobs:
             return ref_of(body, media_type), body
         return self._files.put(body, media_type), None
 
-    def payload(self, body: bytes) -> Payload:
-        """A body as it goes into a record of its own batch: itself when it is small, else the name of a file."""
-        return body if len(body) <= INLINE_BYTES else self.put(body)
+    def payload(self, body: bytes, *, most: int = INLINE_BYTES) -> Payload:
+        """A body as it goes into a record: itself when it is small, else the name of a file, which is durable.
+
+        Arguments:
+            body: canonical JSON.
+            most: bytes that may stand in the record.
+
+        Raises:
+            StorageFailed: when a large one cannot be written.
+        """
+        return body if len(body) <= most else self.put(body)
 
     def put(self, body: bytes, media_type: str = "application/json") -> BlobRef:
         """Keep a body on its own, whatever its size: without a batch it becomes a file."""

@@ -60,6 +60,8 @@ def doctor(session: Session) -> None:
             for head in heads_from(log):
                 with log.passing_damage():
                     _look_at(session, log, head, data)
+            damaged = {error.message for error in log.damaged}
+            data["findings"] += [f"{message}: poimen log check" for message in sorted(damaged)]
     except StorageFailed as error:
         new = session.location.source.startswith("new") and not data["database"]["exists"]
         failure = None if new else error
@@ -70,9 +72,9 @@ def doctor(session: Session) -> None:
 
 
 def _look_at(session: Session, log: Log, head: Any, data: dict[str, Any]) -> None:
-    view, records = reading.read_run(log.store, head.run)
     if head.state not in TERMINAL_STATES:
         data["runs"].append(row_shape(session, log, head))
+    view, records = reading.read_run(log.store, head.run)
     data["owed"] += [decision_shape(view, d, log, content=False) for d in trunk(view).decisions.values() if d.owed]
     if is_driven(log, head):
         data["asking"] += [asking_shape(one) for one in standing.asking(view, records)]

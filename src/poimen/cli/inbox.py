@@ -85,7 +85,7 @@ def ls(session: Session, check: bool, kinds: tuple[str, ...]) -> int:
     if found and not more:
         session.out.say(f"look at one: {session.command(f'poimen inbox show {word(ids[0])}')}")
     elif not found:
-        session.out.say("nothing waits for a person")
+        session.out.say("nothing else waits for a person" if log.damaged else "nothing waits for a person")
     if idle:
         session.out.say(f"{idle} run(s) are not driven by anybody: {session.command('poimen doctor')}")
     return 4 if check and found else 0

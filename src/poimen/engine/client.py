@@ -77,7 +77,7 @@ class Client:
         return client
 
     async def _open(self) -> None:
-        location = locate(self._url, cwd=Path.cwd())
+        location = locate(self._url, cwd=Path.cwd() if self._url is None else Path())
         self._store = open_store(location.url, read_only=self._read_only)
         self._door = Door(self._store)
         self._bodies = TieredBlobs(self._store, self._store.path)

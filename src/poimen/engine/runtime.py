@@ -129,8 +129,13 @@ class Runtime(Client):
     @override
     def check(self, run: str) -> None:
         """Raise what has stopped the worker, or the run in it, if anything has."""
-        if self._worker is not None and (error := self._worker.error or self._worker.broken.get(run)) is not None:
-            raise error
+        if self._worker is None:
+            return
+        if self._worker.error is not None:
+            raise self._worker.error
+        broken = self._worker.broken.get(run)
+        if broken is not None and (head := self.store.head(run)) is not None and head.state not in TERMINAL_STATES:
+            raise broken  # unless it was mended, and has ended elsewhere
 
     @override
     async def start(

@@ -20,18 +20,13 @@ from poimen.engine.driving.driver import Driver
 from poimen.engine.driving.outbox import LoopDoor
 from poimen.engine.reading import has_ended, read_run
 from poimen.engine.waiters import WATCH_S, Waiters
-from poimen.gate import points
 from poimen.gate.guard import thread_pool
-from poimen.kernel.errors import CommitUnknown, Corrupt, Fenced, NotStorable, PoimenError, StorageFailed
-from poimen.kernel.events import Waiting
+from poimen.kernel.errors import CommitUnknown, Corrupt, Fenced, PoimenError, StorageFailed
 from poimen.kernel.views import trunk
 from poimen.log import codec
 from poimen.log.api import TERMINAL_STATES, Batch
-from poimen.recovery.scan import left_behind
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from poimen.blobs.tables import TieredBlobs
     from poimen.declare.registry import Registry
     from poimen.declare.specs import ToolSpec
@@ -99,45 +94,9 @@ class Worker:
         if driver is not None:
             driver.outbox.catch_up()
 
-    def recover(self, driver: Driver) -> tuple[Waiting, ...]:
-        """Classify what a crash left, then send each unknown effect up its ladder.
-
-        Returns:
-            Why the branch must wait instead of going on; empty when it may go on.
-        """
-        line = driver.line
-        left = left_behind(driver.view, line, epoch=driver.epoch, now_us=clock.wall_us())
-        missing = self._missing(driver, left.climb)
-        stays = bool(left.stopped or missing)
-        records = left.records if stays else (*left.records, *left.resumed)
-        if records:
-            driver.outbox.send_now(records)
-        points.reach("classified")
-        if stays:
-            return (*left.stopped, *missing)
-        for intent in left.climb:
-            step = line.steps[intent.id.step]
-            spec = self.tool(intent.pending.tool)
-            if spec is None:
-                continue
-            scope = driver.attempts.scope(step.key, intent.id.attempt) if step.kind == "step" else None
-            try:
-                driver.effects.recover(intent, spec, scope, driver.packed(intent, driver.fetch(step.args)))
-            except NotStorable as error:
-                detail = f"the stored arguments of {intent.id} do not fit the tool that is loaded: {error.message}"
-                return (Waiting(reason="code", about=str(intent.id), detail=detail),)
-        return ()
-
     def tool(self, name: str) -> ToolSpec | None:
         """The tool or model of this name, if its code is loaded."""
         return self.registry.tool("tool", name) or self.registry.tool("model", name)
-
-    def _missing(self, driver: Driver, climb: Sequence[Any]) -> tuple[Waiting, ...]:
-        return tuple(
-            Waiting(reason="code", about=str(i.id), detail=f"the tool {i.pending.tool} is not loaded here")
-            for i in climb
-            if self.tool(i.pending.tool) is None and not driver.line.cancel_lsn
-        )
 
     # ---- driving -----------------------------------------------------------------------------------------------
 
@@ -164,6 +123,7 @@ class Worker:
             return None
         driver = Driver(self, spec, view, records, lease, crashed=head is not None and bool(head.worker))
         self.drivers[run] = driver
+        self.broken.pop(run, None)
         driver.done.add_done_callback(lambda _done: self._ended(driver))
         try:
             driver.start()
@@ -304,8 +264,20 @@ class Worker:
         self._strange = {run: code for run, code in self._strange.items() if run in live}
 
     def _look_at(self, head: Head) -> None:
-        if head.run not in self.drivers and head.run not in self._driving and self._may_move(head):
-            self._take(head.run)
+        if head.run in self.drivers or head.run in self._driving:
+            return
+        try:
+            if self._may_move(head):
+                self._take(head.run)
+        except Corrupt as error:
+            self._leave(head.run, error)
+
+    def _leave(self, run: str, error: BaseException) -> None:
+        """Leave a run alone until something is recorded of it, or another process takes it; the others go on."""
+        _log.error("run %s cannot be driven, and is left alone: %s", run, error)
+        head = self.store.head(run)
+        self.broken[run], self._seen[run] = error, head.lsn if head is not None else 0
+        self.waiters.tell(run)
 
     def _may_move(self, head: Head) -> bool:
         """Whether a run that nobody here drives could go on, as far as its row tells."""
@@ -346,9 +318,7 @@ class Worker:
                 self._fail(error)
                 return
             except Exception as error:  # noqa: BLE001 (told to whoever waits for this run; the others go on)
-                _log.error("run %s cannot be driven, and is left alone: %s", run, error)
-                self.broken[run] = error
-                self._strange[run] = self.code
+                self._leave(run, error)
                 return
             if driver is not None:
                 await asyncio.shield(driver.done)

@@ -25,7 +25,7 @@ from poimen.gate.error_record import message_of
 from poimen.gate.ladder import climb, read_answer
 from poimen.gate.port import Closed, Dropped, Key, Known, Port, Refused, Stopped
 from poimen.kernel.effect_class import EffectClass
-from poimen.kernel.errors import Fenced, Suspended, invariant
+from poimen.kernel.errors import Fenced, StorageFailed, Suspended, invariant
 from poimen.kernel.intent import ErrorRecord, LateOutcome, NotSentOutcome
 from poimen.kernel.plan import Answer, Claim, Plan, Send, Then, plan
 
@@ -175,7 +175,7 @@ class Guard:
 
     def _judged(self, ended: Value | Raised) -> Outcome | _Maybe:
         if isinstance(ended, Value):
-            return outcome.returned(ended.value, self.spec.parameters)
+            return outcome.returned(ended.value, self.spec.parameters, self.port.keep)
         if ended.told_to_stop and outcome.is_cancelled(ended.error):
             return _Maybe(ended.told_to_stop)
         self.error = ended.error
@@ -184,7 +184,10 @@ class Guard:
 
     def _late(self, send: int, ended: Value | Raised) -> None:
         self.running = False
-        judged = self._judged(ended)
+        try:
+            judged = self._judged(ended)
+        except StorageFailed as error:
+            judged = _Maybe(error.message)
         late = None if isinstance(judged, _Maybe) else self._late_outcome(send, judged)
         self.port.ended_late(self.key, late)
 

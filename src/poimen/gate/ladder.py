@@ -251,7 +251,7 @@ async def _probe(guard: Guard) -> None:
             evidence=evidence,
             by=LADDER,
             asked_at=asked_at,
-            value=value,
+            value=guard.port.keep(value) if isinstance(value, bytes) else value,
         )
     )
 

@@ -23,6 +23,8 @@ from poimen.kernel.effect_class import EffectClass
 from poimen.kernel.errors import NotSent, NotStorable, Rejected, Suspended
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from poimen.declare.specs import Errors, ToolSpec
     from poimen.declare.values import Parameters
     from poimen.kernel.intent import ErrorRecord
@@ -166,7 +168,7 @@ def _declared(
 # ---- as the guard records it -----------------------------------------------------------------------------------------
 
 
-def returned(value: object, parameters: Parameters) -> kept.Returned:
+def returned(value: object, parameters: Parameters, keep: Callable[[bytes], kept.Payload]) -> kept.Returned:
     """The outcome of a body that came back.
 
     A value that cannot be stored takes nothing back: the effect has happened, and the record says so.
@@ -174,15 +176,20 @@ def returned(value: object, parameters: Parameters) -> kept.Returned:
     Arguments:
         value: what the body returned.
         parameters: of the tool; they know how its result is stored.
+        keep: gives what goes into the record: the stored value, or the name of where a large one is durable.
+
+    Raises:
+        StorageFailed: a large one cannot be kept.
 
     Source: case C34.
     """
     try:
-        return kept.Returned(value=values.dump(value, parameters.result, path="result"))
+        body = values.dump(value, parameters.result, path="result")
     except NotStorable as error:
         return kept.Returned(value=b"null", unstorable=error.message)
     except Exception as error:  # noqa: BLE001 (a codec of a user may raise anything)
         return kept.Returned(value=b"null", unstorable=f"{type(error).__name__}: {message_of(error)}")
+    return kept.Returned(value=keep(body))
 
 
 def judged(exc: BaseException, spec: ToolSpec, effect_class: EffectClass) -> kept.Outcome | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 import sysconfig
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -66,5 +67,6 @@ def _is_users(file: str) -> bool:
 
 
 def _place(file: str, line: int) -> str:
-    here = f"{Path.cwd()}/"
-    return f"{file.removeprefix(here)}:{line}"
+    with suppress(OSError):  # the folder here may be gone
+        file = file.removeprefix(f"{Path.cwd()}/")
+    return f"{file}:{line}"

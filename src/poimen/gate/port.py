@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from poimen.declare.calling import Caller
     from poimen.kernel.events import Event
-    from poimen.kernel.intent import LateOutcome, Outcome
+    from poimen.kernel.intent import LateOutcome, Outcome, Payload
     from poimen.kernel.views import IntentView, RequestView
 
 Key: TypeAlias = tuple[str, int, int]
@@ -68,6 +68,14 @@ class Port(Protocol):
 
     def dropping(self, key: Key, why: str) -> tuple[Event, ...]:
         """Records that end the attempt with a READ that was given up, for the same transaction."""
+        ...
+
+    def keep(self, body: bytes) -> Payload:
+        """What a tool returned, as it goes into a record: itself, or the name of where it is durable.
+
+        Raises:
+            StorageFailed: a large one cannot be written.
+        """
         ...
 
     def caller(self, key: Key, request_id: str, *, probing: bool) -> Caller:

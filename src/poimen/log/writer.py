@@ -87,11 +87,7 @@ class Door:
         return ticket
 
     def flush(self) -> None:
-        """Commit all that waits, unless another thread is doing so (it then takes what waits as well).
-
-        Raises:
-            BaseException: what is no error of the log, after everybody was told.
-        """
+        """Commit all that waits, unless another thread is doing so (it then takes what waits as well)."""
         failed: BaseException | None = None
         while self._queue and self._turn.acquire(blocking=False):
             taken = self._take()

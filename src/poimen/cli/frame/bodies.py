@@ -13,7 +13,9 @@ import json
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
+from poimen.blobs.api import gone
 from poimen.cli.frame.output import Json, rfc3339
+from poimen.kernel.errors import Corrupt, NotFound
 from poimen.kernel.intent import short
 from poimen.log import codec
 
@@ -39,8 +41,23 @@ def body_of(payload: Payload | None, log: Log, *, content: bool) -> Json:
         return None
     if not content:
         return {"hidden": True, "bytes": len(payload) if isinstance(payload, bytes) else payload.size}
-    value: Json = json.loads(payload if isinstance(payload, bytes) else log.bodies.get(payload.digest))
-    return value
+    if isinstance(payload, bytes):
+        value: Json = json.loads(payload)
+        return value
+    return _fetched(payload.digest, log)
+
+
+def _fetched(digest: str, log: Log) -> Json:
+    """A body that lies beside its record; one that is gone is named, and the command goes on and ends as damaged."""
+    try:
+        value: Json = json.loads(log.bodies.get(digest))
+    except NotFound:
+        log.damaged.append(gone(digest, "a record", log.bodies.place(digest)))
+    except Corrupt as error:
+        log.damaged.append(error)
+    else:
+        return value
+    return {"gone": digest}
 
 
 def body_shape(record: Record, log: Log, *, content: bool) -> dict[str, Any]:
@@ -81,7 +98,9 @@ def _shown(value: Any, log: Log, *, content: bool) -> Json:
     if not content:
         size = blob["size"] if blob else len(codec.canonical(value))
         return {"hidden": True, "bytes": size}
-    found: Json = json.loads(log.bodies.get(blob["digest"])) if blob else value
+    if blob:
+        return _fetched(blob["digest"], log)
+    found: Json = value
     return found
 
 

@@ -26,11 +26,12 @@ from poimen.engine.driving.replay import SHOWN, Asked, Script
 from poimen.engine.driving.scopes import CallFuture, WorkflowScope, scope_of
 from poimen.engine.driving.steps import Steps
 from poimen.engine.eventloop.loop import empty, run_loop
-from poimen.engine.eventloop.threads import Threads, ThreadScope
+from poimen.engine.eventloop.threads import Threads, ThreadScope, awaited, contained
 from poimen.engine.eventloop.timers import Timers
+from poimen.engine.recovering import recover
 from poimen.gate.guard import open_code
 from poimen.kernel.branch import BranchState
-from poimen.kernel.errors import NotStorable, PoimenError, StepError, Suspended
+from poimen.kernel.errors import NotStorable, Suspended
 from poimen.kernel.events import BranchResumed, BranchStarted, CancelDelivered
 from poimen.kernel.intent import short
 from poimen.kernel.views import trunk
@@ -250,7 +251,7 @@ class Driver:
             first = BranchStarted(epoch=self.epoch, worker=self.worker.id, code=code)
         self.submit((first,))
         self.folded_outside()
-        missing = self.worker.recover(self) if again else ()
+        missing = recover(self) if again else ()
         if missing:
             self.ending.rest(missing)
             return
@@ -270,8 +271,8 @@ class Driver:
             context.run(CALLER.set, caller)
             in_thread = context.copy()
             thread = self.threads.run(caller, lambda: in_thread.run(open_code(self.spec), *positional, **named))
-            body = _awaited(thread)
-        self.root = self.loop.create_task(_contained(body), context=context)
+            body = awaited(thread)
+        self.root = self.loop.create_task(contained(body), context=context)
         self.root.add_done_callback(self._root_done)
         self.loop.arm()
 
@@ -320,6 +321,13 @@ class Driver:
 
     def hand_over(self) -> bool:
         """Hand over the next result; called when nothing in the run is ready."""
+        try:
+            return self._hand_over()
+        except Exception as error:  # noqa: BLE001 (this run stops, the cause is told to whoever waits for it)
+            self.ending.stop(error)
+            return False
+
+    def _hand_over(self) -> bool:
         if self.dropped or self.threads.busy or self.done.done():
             return False
         if self.ending.settling:
@@ -373,7 +381,7 @@ class Driver:
                 await work
             except Suspended:
                 return  # let go of meanwhile
-            except PoimenError as error:
+            except Exception as error:  # noqa: BLE001 (as in `hand_over`)
                 self.ending.stop(error)
             finally:
                 self.moving -= 1
@@ -382,15 +390,3 @@ class Driver:
         running = self.main.create_task(whole(), context=empty())
         self.background.add(running)
         running.add_done_callback(self.background.discard)
-
-
-async def _contained(body: Coroutine[Any, Any, Any]) -> Any:
-    """A body that wants to end the process ends its run: others live in the same process."""
-    try:
-        return await body
-    except (SystemExit, KeyboardInterrupt) as error:
-        raise StepError(type(error).__name__, str(error)) from error
-
-
-async def _awaited(thread: asyncio.Future[Any]) -> Any:
-    return await thread

@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from poimen import clock
+from poimen.blobs.api import SMALL_BYTES
 from poimen.declare.specs import described
 from poimen.declare.storing.hints import label
 from poimen.engine.driving.replay import SHOWN
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from poimen.declare.specs import Options, ToolSpec
     from poimen.engine.driving.driver import Driver
     from poimen.kernel.events import Event
-    from poimen.kernel.intent import LateOutcome, Outcome
+    from poimen.kernel.intent import LateOutcome, Outcome, Payload
     from poimen.kernel.views import IntentView, RequestView
 
 _log: Final = logging.getLogger("poimen.run")
@@ -99,6 +100,10 @@ class EffectPort:
     def dropping(self, key: Key, why: str) -> tuple[Event, ...]:
         """The end of the attempt with a READ that was given up, where the tool is its own step."""
         return () if self._scope is not None else self._driver.attempts.dropping(key, why)
+
+    def keep(self, body: bytes) -> Payload:
+        """A body that a record will name; a large one is a file from now on, whoever appends the record."""
+        return self._driver.worker.bodies.payload(body, most=SMALL_BYTES)
 
     def caller(self, key: Key, request_id: str, *, probing: bool) -> BodyScope:
         """What stands behind poimen calls made in the body."""

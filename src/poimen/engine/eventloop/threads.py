@@ -15,7 +15,7 @@ import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from poimen.engine.eventloop.loop import empty
-from poimen.kernel.errors import UnguardedEffect, WouldBlock
+from poimen.kernel.errors import StepError, UnguardedEffect, WouldBlock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -187,3 +187,16 @@ def _refuse_loop(spec: ToolSpec) -> None:
             where=spec.where,
             hint=f"await {spec.name}.aio(...)",
         )
+
+
+async def contained(body: Coroutine[Any, Any, Any]) -> Any:
+    """A body that wants to end the process ends its run: others live in the same process."""
+    try:
+        return await body
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise StepError(type(error).__name__, str(error)) from error
+
+
+async def awaited(thread: asyncio.Future[Any]) -> Any:
+    """A body in a thread, as a coroutine."""
+    return await thread
