@@ -264,12 +264,22 @@ def read_answer(answer: object, spec: ToolSpec) -> tuple[ProbeSays, str, Payload
                 value = values.dump(answer.value, spec.parameters.result, path="Landed.value")
             except NotStorable as error:
                 return "unknown", f"landed, with a value that cannot be stored: {error.message}", None
-            return "landed", answer.evidence, value
+            return "landed", _words(answer.evidence), value
         case effects.Absent():
-            return "absent", answer.evidence, None
+            return "absent", _words(answer.evidence), None
         case effects.Unknown():
-            return "unknown", answer.why, None
+            return "unknown", _words(answer.why), None
         case BaseException():
             return "unknown", f"{type(answer).__name__}: {message_of(answer)}"[:500], None
         case other:
             return "unknown", f"the probe returned {type(other).__name__}, not Landed, Absent or Unknown", None
+
+
+def _words(evidence: object) -> str:
+    """What a probe gave as evidence, as text: it may have given anything."""
+    if isinstance(evidence, str):
+        return evidence
+    try:
+        return str(evidence)[:500] if evidence is not None else ""
+    except Exception:  # noqa: BLE001 (a user's object)
+        return type(evidence).__name__

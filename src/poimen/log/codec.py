@@ -25,7 +25,7 @@ from poimen import clock
 from poimen.kernel import events as e
 from poimen.kernel import intent as i
 from poimen.kernel.effect_class import EffectClass, Terms
-from poimen.kernel.errors import Corrupt, invariant
+from poimen.kernel.errors import Corrupt, NotStorable, invariant
 from poimen.log.api import NewRecord
 from poimen.log.upcast import upcast
 
@@ -80,6 +80,11 @@ OUTCOMES: Final[dict[str, type]] = {
     "failed": i.FailedRead,
 }
 _OUTCOME_TAGS: Final[dict[type, str]] = {cls: tag for tag, cls in OUTCOMES.items()}
+
+OWN: Final[frozenset[type]] = frozenset({
+    e.AttemptStarted, e.AttemptSucceeded, e.StepComputed, i.IntentPending, i.IntentDispatched, i.IntentCommitted
+})  # fmt: skip
+"""Events whose fields poimen fills itself, from what was checked when it was declared or stored."""
 
 _BLOB: Final = "$blob"
 _TERMS: Final = tuple(spec.name for spec in dataclasses.fields(Terms))
@@ -180,15 +185,20 @@ def record(event: e.Event, *, branch: str, at: int | None = None) -> NewRecord:
         event: what happened.
         branch: the branch that it belongs to.
         at: microseconds since the Unix epoch; now when left out.
+
+    Raises:
+        NotStorable: a field holds what could not be read back.
     """
-    return NewRecord(
-        clock.record_id(),
-        branch,
-        KINDS[type(event)],
-        e.subject(event),
-        encode(event),
-        clock.wall_us() if at is None else at,
-    )
+    kind = KINDS[type(event)]
+    if type(event) in OWN:
+        body = encode(event)
+    else:  # people and far sides have words in it: what could not be read would make the whole run unreadable
+        try:
+            body = encode(event)
+            _reader(type(event))(body)
+        except (msgspec.MsgspecError, TypeError, ValueError, KeyError) as error:
+            raise NotStorable(f"a record of kind {kind} cannot be written: {error}", hint="give text as str") from error
+    return NewRecord(clock.record_id(), branch, kind, e.subject(event), body, clock.wall_us() if at is None else at)
 
 
 # ---- back ------------------------------------------------------------------------------------------------------

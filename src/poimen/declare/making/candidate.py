@@ -90,6 +90,8 @@ class Candidate:
 
     def common(self, version: str) -> dict[str, Any]:
         """The fields that every spec has; closes the function away."""
+        if not isinstance(version, str) or not version.isprintable():
+            self.refuse(f"version={version!r} cannot be a version", hint=f"a text: version={str(version)!r}")
         code = self.source.__code__
         return {
             "name": self.name,

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 MAX_BODY_BYTES: Final = 64 << 20
 
 _REMEMBERED: Final = 20_000
-_MALFORMED: Final = (ValueError, TypeError, AttributeError, struct.error)
+_MALFORMED: Final = (ValueError, TypeError, AttributeError, OverflowError, struct.error)
 
 
 class Memory:
@@ -105,10 +105,10 @@ class Group:
                 raise _fenced(batch, current)
             if batch.seen is not None and outsider > batch.seen:
                 raise _conflict(batch, outsider, f"an outsider has appended at LSN {outsider}, {batch.seen} was seen")
-        if batch.expect is not None:
-            self._ask(batch, batch.expect, number)
         rows, ids, lsn, epoch = [], set(), before, epoch or 0
         try:
+            if batch.expect is not None:
+                self._ask(batch, batch.expect, number)
             for raw, branch, kind, subject, body, at in batch.records:
                 lsn += 1
                 if len(raw) != chain.ID_BYTES or len(body) > MAX_BODY_BYTES:
