@@ -375,7 +375,7 @@ def test_a_probe_beside_an_older_key_asks_only_while_that_key_lives():
     absent = (read(80, "absent"), read(90, "absent"))
     assert isinstance(rule(probing(*absent, now_s=91, t=bounded)), SendAgain)
     at_its_end = probing(*absent, now_s=3600 - 60, t=bounded)
-    lapsed_on_record = probing(*absent, now_s=91, t=bounded, demoted_to=PROBE)
+    lapsed_on_record = probing(*absent, now_s=91, t=bounded, demoted_to=PROBE, lapsed=True)
     for f in (at_its_end, lapsed_on_record):
         ruling = rule(f)
         assert isinstance(ruling, GiveUp)

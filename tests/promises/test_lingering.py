@@ -86,7 +86,7 @@ def test_what_is_left_behind_is_told(tmp_path: Path, caplog: pytest.LogCaptureFi
 
     asyncio.run(main())
     GO.set()
-    assert "the end of what still runs in r will not be on record: telex#0/1/0" in caplog.text
+    assert "the end of what still runs will not be on record: r/telex#0/1/0" in caplog.text
     assert late(db) == []
 
 

@@ -40,11 +40,14 @@ DISPATCH_MARGIN_S: Final = 2.0
 SCAN_S: Final = 1.0
 """How often all runs are looked through although nothing was committed: a worker may have died, in seconds."""
 FEWEST_THREADS: Final = 32
-"""Bodies of each kind that may run at once as plain functions, however few runs may move."""
+"""Bodies that may run at once as plain functions, however few runs may move."""
+STEPS_AT_ONCE: Final = 1 << 20
+"""No step's body may wait for another's thread: a run hands nothing over while one of its bodies has yet to begin."""
 SCANNED: Final = 1000
 """Rows of live runs that are read at a time."""
 
 _log: Final = logging.getLogger("poimen.worker")
+_told: Final = logging.getLogger("poimen.told")
 
 
 class Worker:
@@ -63,9 +66,9 @@ class Worker:
         self.bodies = bodies
         self.registry = registry
         self.door = LoopDoor(store, self)
-        self.threads, self.step_threads, self.workflow_threads = (
-            thread_pool(max(concurrency, FEWEST_THREADS)) for _ in range(3)
-        )
+        most = max(concurrency, FEWEST_THREADS)
+        self.threads, self.workflow_threads = thread_pool(most), thread_pool(most)
+        self.step_threads = thread_pool(STEPS_AT_ONCE)
         self.open_guards = 0
         self.dispatch_margin_s = DISPATCH_MARGIN_S
         self.drivers: dict[str, Driver] = {}
@@ -110,18 +113,24 @@ class Worker:
             self._strange[run] = self.code
             return None
         head = self.store.head(run)
-        lease = self.store.claim(run, worker=self.id, lease_s=LEASE_S)
+        lingering = self._lingering_of(run)
+        own = lingering[0].lease if lingering else None
+        lease = self.store.claim(run, worker=self.id, lease_s=LEASE_S, own=own)
         if lease is None:
             return None
+        for before in lingering:
+            before.lease = lease
         try:
             view, records = read_run(self.store, run)
         except Corrupt:
             self.store.release([lease])
             raise
         if has_ended(view):
-            self.store.release([lease])
+            if not lingering:
+                self.store.release([lease])
             return None
-        driver = Driver(self, spec, view, records, lease, crashed=head is not None and bool(head.worker))
+        crashed = head is not None and bool(head.worker) and not lingering
+        driver = Driver(self, spec, view, records, lease, crashed=crashed)
         self.drivers[run] = driver
         self.broken.pop(run, None)
         driver.done.add_done_callback(lambda _done: self._ended(driver))
@@ -147,12 +156,17 @@ class Worker:
         self.nudge(driver.run)  # somebody may have acted on it while it was let go of
 
     def _release(self, driver: Driver) -> None:
-        if not isinstance(driver.error, Fenced):
-            with contextlib.suppress(PoimenError):
-                self.store.release([driver.lease])
+        if driver.run in self.drivers or isinstance(driver.error, Fenced) or self._lingering_of(driver.run):
+            return
+        with contextlib.suppress(PoimenError):
+            self.store.release([driver.lease])
+
+    def _lingering_of(self, run: str) -> list[Driver]:
+        """Drivers that have let go of a run while bodies of theirs go on: it stays this worker's until they end."""
+        return [d for d in self._lingering if d.run == run and not isinstance(d.error, Fenced)]
 
     def body_ended(self, driver: Driver) -> None:
-        """A body that was given up has ended: a run that has ended before it is let go of after its last one."""
+        """A body that was given up has ended: a run that rests, or has ended, is let go of after its last one."""
         if driver in self._lingering and not driver.effects.running:
             self._lingering.remove(driver)
             self._release(driver)
@@ -298,7 +312,7 @@ class Worker:
 
     def _held(self, head: Head) -> bool:
         """Whether somebody alive holds the run. Only a claim tells for sure; this spares one that would be refused."""
-        return head.worker == self.id or driven(head, self.store)
+        return driven(head, self.store) and not (head.worker == self.id and self._lingering_of(head.run))
 
     def _take(self, run: str) -> None:
         self._seen[run] = -1
@@ -341,6 +355,12 @@ class Worker:
         except PoimenError as error:
             self._fail(error)
 
+    def _left(self) -> str:
+        """The effects whose bodies go on although they were given up, by their ids."""
+        return ", ".join(
+            sorted(f"{d.run}/{'/'.join(map(str, key))}" for d in self._lingering for key in d.effects.running)
+        )
+
     async def close(self, *, drain_s: float) -> None:
         """Let calls end for a while, then let go of every run without cancelling it."""
         renewing, running = self._chores[:1], [*self._chores[1:], *self._driving.values()]
@@ -350,11 +370,12 @@ class Worker:
         deadline = clock.monotonic() + drain_s
         for driver in list(self.drivers.values()):
             driver.draining = True
+        if self._lingering and drain_s:
+            _told.info("waiting for what still runs, %.0f s at most: %s", drain_s, self._left())
         while (self.open_guards or self._lingering) and clock.monotonic() < deadline:  # noqa: ASYNC110 (many places)
             await asyncio.sleep(WATCH_S / 5)
-        for driver in self._lingering:
-            left = ", ".join(sorted("/".join(map(str, key)) for key in driver.effects.running))
-            _log.warning("the end of what still runs in %s will not be on record: %s", driver.run, left)
+        if self._lingering:
+            _log.warning("the end of what still runs will not be on record: %s", self._left())
         for driver in list(self.drivers.values()):
             driver.ending.let_go()
         for chore in renewing:  # until now: the calls under way are to end under their leases

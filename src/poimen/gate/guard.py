@@ -26,7 +26,7 @@ from poimen.gate.ladder import climb, read_answer
 from poimen.gate.port import Closed, Dropped, Key, Known, Port, Refused, Stopped
 from poimen.kernel.effect_class import EffectClass
 from poimen.kernel.errors import Fenced, StorageFailed, Suspended, invariant
-from poimen.kernel.intent import ErrorRecord, LateOutcome, NotSentOutcome
+from poimen.kernel.intent import NOT_CALLED, ErrorRecord, LateOutcome, NotSentOutcome
 from poimen.kernel.plan import Answer, Claim, Plan, Send, Then, plan
 
 if TYPE_CHECKING:
@@ -350,7 +350,7 @@ def thread_pool(threads: int) -> ThreadPoolExecutor:
 
 
 def _not_sent(why: str) -> NotSentOutcome:
-    return NotSentOutcome(error=ErrorRecord(type="NotSent", message=why))
+    return NotSentOutcome(error=ErrorRecord(type=NOT_CALLED, message=why))
 
 
 __all__ = ["Ended", "GivenUp", "Guard", "Raised", "Value", "ask_once", "compute", "open_code", "thread_pool"]

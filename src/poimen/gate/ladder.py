@@ -99,6 +99,7 @@ def facts_from(
         probing_since_us=since[0].asked_at if since else None,
         probe_loaded=loaded,
         demoted_to=intent.demoted_to,
+        lapsed=intent.lapsed,
     )
 
 
@@ -242,6 +243,8 @@ async def _probe(guard: Guard) -> None:
     step, attempt, ordinal = guard.key
     asked_at = clock.wall_us()
     said, evidence, value = read_answer(await guard.ask_probe(), guard.spec)
+    if guard.running and said == "absent":  # what is still at work here may land yet
+        said, evidence = "unknown", f"absent, but the body of the send still runs: {evidence}"
     await guard.port.append(
         IntentProbed(
             step=step,

@@ -55,6 +55,7 @@ class Terms:
         timeout_us: how long one send may take; also the margin with which a key's age is checked.
         grace_us: how much longer a call that was told to stop may take.
         max_sends: how often the effect may be sent in all, at least 1.
+        declared_timeout_us: what the tool declares, where the call asked for another time; None: what is in force.
 
     Raises:
         InvariantViolated: a negative time, or no send at all (a declaration has refused that before).
@@ -68,6 +69,7 @@ class Terms:
     timeout_us: int
     grace_us: int
     max_sends: int
+    declared_timeout_us: int | None = None
 
     def __post_init__(self) -> None:
         times = (self.ttl_us or 0, self.lag_us, self.timeout_us, self.grace_us)
@@ -101,7 +103,9 @@ def stricter(stored: Terms, current: Terms) -> tuple[Terms, str]:
         probe=probe,
         probe_version=probe_version,
         lag_us=max(stored.lag_us, current.lag_us),
-        timeout_us=max(stored.timeout_us, current.timeout_us),
+        timeout_us=max(
+            stored.timeout_us, 0 if stored.declared_timeout_us == current.timeout_us else current.timeout_us
+        ),
         grace_us=max(stored.grace_us, current.grace_us),
         max_sends=min(stored.max_sends, current.max_sends),
     )

@@ -307,6 +307,7 @@ def _intent(view: RunView, line: BranchView, event: IntentEvent, lsn: int, at: i
             intent.probes += ((lsn, event),)
         case IntentDemoted():
             intent.demoted_to = event.to
+            intent.lapsed = intent.lapsed or event.rule != "stricter-now"
         case IntentResolved():
             intent.resolution = event
             if intent.pending.decision and event.to is Resolution.LANDED:

@@ -64,6 +64,10 @@ class RejectedOutcome:
     all_sends: bool = False
 
 
+NOT_CALLED: Final = "NotCalled"
+"""The type in the record of a send whose body was never entered: it was called off, or the lease had run out."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotSentOutcome:
     """Refused before any byte left."""

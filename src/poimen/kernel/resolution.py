@@ -90,6 +90,7 @@ class Facts:
         probe_loaded: a probe of the name and version in the terms is loaded here.
         demoted_to: the class to which a ruling on record has demoted this intent; a demotion stays, also when the
             clock that caused it has caught up.
+        lapsed: one of these rulings was that the key had lapsed, not that the present declaration is stricter.
         probing_us: for how long an unclear probe is asked before a person is.
     """
 
@@ -104,6 +105,7 @@ class Facts:
     probing_since_us: int | None = None
     probe_loaded: bool = False
     demoted_to: EffectClass | None = None
+    lapsed: bool = False
     probing_us: int = PROBING_US
 
     def __post_init__(self) -> None:
@@ -269,7 +271,7 @@ def _by_probe(facts: Facts) -> Ruling:
     terms = facts.terms
     if terms.effect_class is EffectClass.PROBE and terms.ttl_us is not None:
         # An older KEYED declaration bounds this probe: its key must live, and must not have lapsed on record.
-        lapse = "key-expired" if facts.demoted_to is EffectClass.PROBE else _lapse(facts)
+        lapse = "key-expired" if facts.lapsed else _lapse(facts)
         if lapse is not None:
             return _at_most_once(facts, (_from_probe(lapse, _key_inputs(facts)),))
     return _probed(facts, ())

@@ -12,17 +12,20 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from poimen.kernel.attempt import TERMINAL, AttemptState
+from poimen.kernel.attempt import AttemptState
 from poimen.kernel.effect_class import EffectClass, stricter_class
 from poimen.kernel.errors import invariant
 from poimen.kernel.ids import TRUNK
 from poimen.kernel.intent import (
+    NOT_CALLED,
     Classification,
     IntentPending,
     IntentProbed,
     IntentResolved,
     IntentState,
+    NotSentOutcome,
     Outcome,
+    RejectedOutcome,
     Resolution,
     Returned,
     did_nothing,
@@ -71,6 +74,7 @@ class IntentView:
     timed_out: bool = False
     probes: tuple[tuple[int, IntentProbed], ...] = ()
     demoted_to: EffectClass | None = None
+    lapsed: bool = False
     claimed_by: str = ""
     late: tuple[Outcome, ...] = ()
     running: bool = False
@@ -168,38 +172,16 @@ class AttemptView:
         """Of one of its effects nobody knows what became of it."""
         return any(intent.open for intent in self.intents.values())
 
+    @property
+    def late_no(self) -> RejectedOutcome | NotSentOutcome | None:
+        """The far side's no to one of its effects, which came when the call had been given up."""
+        late = (i.late[-1] for i in self.intents.values() if i.resolution is not None and i.resolution.by == "late")
+        noes = (o for o in late if isinstance(o, (RejectedOutcome, NotSentOutcome)) and o.error.type != NOT_CALLED)
+        return next(noes, None)
+
     def unknown(self) -> list[IntentView]:
         """Its intents that are Dispatched and unresolved, READs excepted."""
         return [i for i in self.intents.values() if i.open and i.effect_class is not EffectClass.READ]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToldValue:
-    """The workflow was given a value."""
-
-    value: Payload
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToldError:
-    """The workflow was given an error."""
-
-    error: ErrorRecord
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToldCancelled:
-    """The call was cancelled."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToldUnknown:
-    """The workflow was given IndeterminateOutcome about `intent`."""
-
-    intent: str
-
-
-Told: TypeAlias = ToldValue | ToldError | ToldCancelled | ToldUnknown
 
 
 Place: TypeAlias = tuple[Literal["effect", "timer"], int]
@@ -223,20 +205,6 @@ class StepView:
     def last(self) -> AttemptView:
         """The newest attempt."""
         return self.attempts[-1]
-
-    @property
-    def told(self) -> Told | None:
-        """What the workflow was told of this step; None while it is not over."""
-        last = self.last
-        if last.state not in TERMINAL:
-            return None
-        if last.state is AttemptState.SUCCEEDED:
-            return ToldValue(value=last.value if last.value is not None else b"null")
-        if last.state is AttemptState.CANCELLED:
-            return ToldCancelled()
-        if last.state is AttemptState.INDETERMINATE:
-            return ToldUnknown(intent=str(last.intents[last.unknown_ordinals[0]].id)) if last.told else None
-        return ToldError(error=last.error) if last.error is not None else None
 
     @property
     def parked(self) -> bool:
@@ -265,6 +233,10 @@ class StepView:
         return max(
             (n for n, i in before if i.effect_class is not EffectClass.READ and (i.landed or i.abandoned)), default=None
         )
+
+    def placed(self, attempt: int, ordinal: int) -> IntentView:
+        """The effect at an inherited place of attempt `attempt`: of the newest attempt before it that has it."""
+        return next(a.intents[ordinal] for a in reversed(self.attempts[: attempt - 1]) if ordinal in a.intents)
 
     def inherited_order(self, attempt: int) -> list[Place]:
         """In which order the code of attempt `attempt` is told what it inherits.

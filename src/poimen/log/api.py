@@ -192,8 +192,11 @@ class Store(Protocol):
         """Rows of runs by id, from the one after `after`; `live`: only those not in a terminal state."""
         ...
 
-    def claim(self, run: str, *, worker: str, lease_s: float) -> Lease | None:
-        """Take the lease of a run, epoch + 1, durably; None while a live worker holds it."""
+    def claim(self, run: str, *, worker: str, lease_s: float, own: Lease | None = None) -> Lease | None:
+        """Take the lease of a run, epoch + 1, durably; None while a live worker holds it.
+
+        `own`: a lease of this worker that it gives up for the new one.
+        """
         ...
 
     def renew(self, leases: Sequence[Lease], *, lease_s: float) -> list[Lease]:

@@ -189,13 +189,14 @@ def record(event: e.Event, *, branch: str, at: int | None = None) -> NewRecord:
     Raises:
         NotStorable: a field holds what could not be read back.
     """
-    kind = KINDS[type(event)]
-    if type(event) in OWN:
+    cls: Any = type(event)
+    kind = KINDS[cls]
+    if cls in OWN:
         body = encode(event)
     else:  # people and far sides have words in it: what could not be read would make the whole run unreadable
         try:
             body = encode(event)
-            _reader(type(event))(body)
+            _reader(cls)(body)
         except (msgspec.MsgspecError, TypeError, ValueError, KeyError) as error:
             raise NotStorable(f"a record of kind {kind} cannot be written: {error}", hint="give text as str") from error
     return NewRecord(clock.record_id(), branch, kind, e.subject(event), body, clock.wall_us() if at is None else at)

@@ -136,8 +136,8 @@ class MemoryStore:
             found = [contents.heads[run] for run in sorted(contents.heads) if run > after and run.startswith(prefix)]
         return [head for head in found if not (live and head.state in TERMINAL_STATES)][:limit]
 
-    def claim(self, run: str, *, worker: str, lease_s: float) -> Lease | None:
-        """Take the lease of a run, epoch + 1; None while a live worker holds it.
+    def claim(self, run: str, *, worker: str, lease_s: float, own: Lease | None = None) -> Lease | None:
+        """Take the lease of a run, epoch + 1; None while a live worker holds it, but by the lease that is `own`.
 
         Raises:
             NotFound: when there is no such run.
@@ -148,7 +148,8 @@ class MemoryStore:
             head = contents.heads.get(run)
             if head is None:
                 raise NotFound(f"no run {run!r}", hint="poimen runs ls", run_id=run)
-            if head.worker in contents.workers and head.lease_until >= clock.boot_us():
+            mine = own is not None and (own.worker, own.epoch) == (head.worker, head.epoch)
+            if not mine and head.worker in contents.workers and head.lease_until >= clock.boot_us():
                 return None
             lease = Lease(run=run, worker=worker, epoch=head.epoch + 1, until=_until(lease_s))
             self._hold(contents, head, (worker, lease.until, clock.boot_id()), epoch=lease.epoch)

@@ -175,12 +175,12 @@ class SqliteStore:
                 self._anchor_quietly(handle)
         return answers
 
-    def claim(self, run: str, *, worker: str, lease_s: float) -> Lease | None:
+    def claim(self, run: str, *, worker: str, lease_s: float, own: Lease | None = None) -> Lease | None:
         """Take the lease of a run, epoch + 1, synced; see `disk.leases.claim`."""
         handle = self._writing()
         with handle.lock:
             self._memory.places.pop(run, None)
-            return leasing.claim(handle, run, worker=worker, lease_s=lease_s)
+            return leasing.claim(handle, run, worker=worker, lease_s=lease_s, own=own)
 
     def renew(self, leases: Sequence[Lease], *, lease_s: float) -> list[Lease]:
         """Prolong those of the leases that still hold, synced."""

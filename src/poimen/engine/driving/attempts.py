@@ -75,8 +75,7 @@ class Attempts:
             step = self.driver.line.steps.get(call_key)
             if step is not None:
                 known.handed = step.inherited_order(attempt)
-                before = step.effects(attempt - 1) if known.handed else {}
-                known.inherited = {n: before[n] for kind, n in known.handed if kind == "effect"}
+                known.inherited = {n: step.placed(attempt, n) for kind, n in known.handed if kind == "effect"}
                 if known.handed:
                     self.driver.hands.heir(known)
                 if attempt <= len(step.attempts):

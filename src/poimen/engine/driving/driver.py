@@ -369,7 +369,7 @@ class Driver:
             self.ending.rest((*self.ending.differences, *self.hands.parked()))
         elif self.root_ended():
             self.ending.finish()
-        elif not (self.draining or self.timers.armed() or self.loop.foreign or self.effects.running):
+        elif not (self.draining or self.timers.armed() or self.loop.foreign):
             self.ending.rest(self.hands.reasons())
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:

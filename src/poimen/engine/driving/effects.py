@@ -144,15 +144,18 @@ def terms_of(spec: ToolSpec, timeout_s: float | None = None) -> Terms:
     effect = spec.effect
     effect_class = EffectClass[effect.effect_class] if effect is not None else EffectClass.READ
     ttl, lag = getattr(effect, "ttl", None), getattr(effect, "lag", None)
+    declared_us = round(spec.timeout_s * 1e6)
+    timeout_us = declared_us if timeout_s is None else round(timeout_s * 1e6)
     return Terms(
         effect_class=effect_class,
         ttl_us=round(ttl.total_seconds() * 1e6) if ttl is not None else None,
         probe=spec.probe_name,
         probe_version=spec.version if spec.probe_name is not None else None,
         lag_us=round(lag.total_seconds() * 1e6) if lag is not None else 0,
-        timeout_us=round((spec.timeout_s if timeout_s is None else timeout_s) * 1e6),
+        timeout_us=timeout_us,
         grace_us=round(spec.grace_s * 1e6),
         max_sends=spec.max_sends,
+        declared_timeout_us=declared_us if declared_us != timeout_us else None,
     )
 
 

@@ -317,8 +317,9 @@ class Hands:
     def _kind(self, key: str, attempt: int) -> Kind:
         """What a failed attempt is told as: the far side's no, where a tool that is its own step was given one."""
         step = self._driver.line.steps.get(key)
-        intent = step.attempts[attempt - 1].intents.get(0) if step is not None and step.kind != "step" else None
-        match intent.outcome if intent is not None else None:
+        tried = step.attempts[:attempt] if step is not None and step.kind != "step" else []
+        last = next((a for a in reversed(tried) if 0 in a.intents), None)
+        match (last.intents[0].outcome or last.late_no) if last is not None else None:
             case RejectedOutcome():
                 return "rejected"
             case NotSentOutcome():

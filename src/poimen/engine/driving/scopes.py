@@ -21,7 +21,7 @@ from poimen.engine.driving.replay import Asked, described
 from poimen.gate.places import asked_at
 from poimen.kernel.errors import DuplicateKey, NotSent, Suspended, UnguardedEffect, WouldBlock
 from poimen.kernel.ids import StepKey, explicit_key, step_key
-from poimen.kernel.intent import written
+from poimen.kernel.intent import short, written
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -296,9 +296,13 @@ class AttemptScope(Scope):
         return self._call(spec, packed, options)
 
     async def _call(self, spec: ToolSpec, packed: bytes, options: Options) -> Any:
+        digest = values.digest(packed)
+        if spec.kind == "step" and self._was_effect(spec):
+            call = Call(self.step, self.ordinal, spec, packed, digest, options)
+            self.driver.ending.differ(f"{short(spec.name)} as an effect of {self.step}", call.asked(), about=self.step)
+            await self.parked()
         if spec.kind == "step" or (spec.is_pure and not self._was_effect(spec)):
             return await self.driver.attempts.inline(self, spec, packed)
-        digest = values.digest(packed)
         return await self._wait(lambda: self.driver.effects.begin(self, spec, packed, digest, options), spec)
 
     def _was_effect(self, spec: ToolSpec) -> bool:

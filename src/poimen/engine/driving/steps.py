@@ -15,10 +15,11 @@ from poimen import clock
 from poimen.declare.specs import matches
 from poimen.engine.driving.replay import Differs
 from poimen.engine.eventloop.loop import empty
+from poimen.gate.error_record import rebuild
 from poimen.kernel.attempt import TERMINAL, AttemptState
 from poimen.kernel.errors import NotSent, PoimenError
 from poimen.kernel.events import AttemptCancelled, AttemptFailed, AttemptStarted, AttemptSucceeded
-from poimen.kernel.intent import ErrorRecord
+from poimen.kernel.intent import ErrorRecord, RejectedOutcome
 
 if TYPE_CHECKING:
     import asyncio
@@ -152,27 +153,36 @@ class Steps:
             return
         if any(i.open for i in step.last.intents.values()):
             return
-        self._next(call, step.last.no + 1)
+        no = step.last.late_no
+        if no is None:
+            self._next(call, step.last.no + 1)
+            return
+        # the far side's no came late: it counts as one that came in time, for the step's attempts too
+        error = rebuild("rejected" if isinstance(no, RejectedOutcome) else "not_sent", no.error)
+        at = self.retry_at(call.spec, call, step.last.no, error)
+        if at is None:
+            self._next(call, step.last.no + 1, failed=no.error)
+        else:
+            self.later(call, step.last.no + 1, at)
 
-    def _next(self, call: Call, attempt: int) -> None:
+    def _next(self, call: Call, attempt: int, failed: ErrorRecord | None = None) -> None:
+        """Start an attempt; `failed`: one that is over before it begins."""
         self._timers.pop(call.key, None)
         self.current[call.key] = attempt
         driver = self.driver
         seq = driver.line.steps[call.key].seq if call.key in driver.line.steps else 0
-        driver.submit(
-            (
-                AttemptStarted(
-                    step=call.key,
-                    attempt=attempt,
-                    seq=seq,
-                    kind=call.spec.kind,
-                    name=call.spec.name,
-                    version=call.spec.version,
-                    args=b"null",
-                    args_digest=call.digest,
-                ),
-            )
+        started = AttemptStarted(
+            step=call.key,
+            attempt=attempt,
+            seq=seq,
+            kind=call.spec.kind,
+            name=call.spec.name,
+            version=call.spec.version,
+            args=b"null",
+            args_digest=call.digest,
         )
+        over = () if failed is None else (AttemptFailed(step=call.key, attempt=attempt, error=failed),)
+        driver.submit((started, *over))
 
     def later(self, call: Call, attempt: int, at: int) -> None:
         """Start attempt `attempt` when its time has come."""

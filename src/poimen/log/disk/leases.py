@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from poimen.log.disk.handle import Handle
 
 
-def claim(handle: Handle, run: str, *, worker: str, lease_s: float) -> Lease | None:
+def claim(handle: Handle, run: str, *, worker: str, lease_s: float, own: Lease | None = None) -> Lease | None:
     """Take the lease of a run: epoch + 1, synced.
 
     The worker is declared live first, when it was not. A run in a terminal state can be claimed too: its
@@ -34,9 +34,10 @@ def claim(handle: Handle, run: str, *, worker: str, lease_s: float) -> Lease | N
         run: the run's id.
         worker: who takes it.
         lease_s: seconds from now.
+        own: a lease of this worker that it gives up for the new one.
 
     Returns:
-        None while a live worker holds it, this one included.
+        None while a live worker holds it, this one included, but by the lease that is `own`.
 
     Raises:
         NotFound: when there is no such run.
@@ -48,7 +49,9 @@ def claim(handle: Handle, run: str, *, worker: str, lease_s: float) -> Lease | N
         if not rows:
             raise NotFound(f"no run {run!r}", where=str(handle.db), hint="poimen runs ls", run_id=run)
         epoch, holder, until, boot_id = rows[0]
-        if holder and boot_id == clock.boot_id() and until >= clock.boot_us() and handle.workers.alive(holder):
+        mine = own is not None and (own.worker, own.epoch) == (holder, epoch)
+        held = holder and boot_id == clock.boot_id() and until >= clock.boot_us()
+        if held and not mine and handle.workers.alive(holder):
             transaction.wanted = False
             return None
         lease = Lease(run=run, worker=worker, epoch=epoch + 1, until=_until(lease_s))
