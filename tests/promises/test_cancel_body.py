@@ -154,8 +154,10 @@ def test_a_plain_function_that_ends_when_the_log_is_closed_is_told_in_a_warning(
             await asyncio.sleep(0)
 
     asyncio.run(main())
-    ((level, said),) = [(record.levelname, record.getMessage()) for record in caplog.records if record.args]
-    assert level == "WARNING" and "the end of r/press#0/1/0 came when the log was closed" in said
+    told = [(record.levelname, record.getMessage()) for record in caplog.records if record.args]
+    assert [level for level, _ in told] == ["WARNING", "WARNING"]
+    assert "the end of what still runs will not be on record: r/press#0/1/0" in told[0][1]
+    assert "the end of r/press#0/1/0 came when the log was closed" in told[1][1]
     assert case.log("r").intent("press#0").open
 
 

@@ -153,3 +153,30 @@ def test_poimen_run_waits_for_it_too(tmp_path: Path) -> None:
         poimen.run(flow(1), db=str(db), run_id="r")
     other.join()
     assert [type(event.outcome) for event in late(db)] == [Returned]
+
+
+@pytest.mark.parametrize("given_up", [False, True])
+def test_a_body_that_outlives_its_runtime_keeps_the_run_for_a_while(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, given_up: bool
+) -> None:
+    db = tmp_path / "p.db"
+
+    async def main() -> None:
+        async with poimen.Runtime(str(db), drain=0) as runtime:
+            if given_up:
+                await cancelled(runtime)
+            else:
+                await runtime.start(flow(1), run_id="r")
+                await asyncio.to_thread(ENTERED.wait, 30)
+
+    asyncio.run(main())
+    assert "r/telex#0/1/0" in caplog.text
+    store = open_store(str(db))
+    try:
+        head = store.head("r")
+        assert head is not None and head.worker
+        assert store.alive(head.worker)
+        assert store.claim("r", worker="other", lease_s=1) is None
+    finally:
+        store.close()
+        GO.set()

@@ -148,7 +148,7 @@ class Worker:
         elif driver.error is not None and not isinstance(driver.error, Fenced):
             _log.error("run %s is left alone here: %s", driver.run, driver.error)
             self.broken[driver.run] = driver.error
-        if driver.effects.running:
+        if driver.effects.bodies():
             self._lingering.append(driver)
         else:
             self._release(driver)
@@ -167,7 +167,7 @@ class Worker:
 
     def body_ended(self, driver: Driver) -> None:
         """A body that was given up has ended: a run that rests, or has ended, is let go of after its last one."""
-        if driver in self._lingering and not driver.effects.running:
+        if driver in self._lingering and not driver.effects.bodies():
             self._lingering.remove(driver)
             self._release(driver)
             self.nudge(driver.run)
@@ -356,10 +356,9 @@ class Worker:
             self._fail(error)
 
     def _left(self) -> str:
-        """The effects whose bodies go on although they were given up, by their ids."""
-        return ", ".join(
-            sorted(f"{d.run}/{'/'.join(map(str, key))}" for d in self._lingering for key in d.effects.running)
-        )
+        """The effects whose bodies go on, by their ids."""
+        drivers = [*self.drivers.values(), *self._lingering]
+        return ", ".join(sorted({f"{d.run}/{'/'.join(map(str, key))}" for d in drivers for key in d.effects.bodies()}))
 
     async def close(self, *, drain_s: float) -> None:
         """Let calls end for a while, then let go of every run without cancelling it."""
@@ -370,12 +369,13 @@ class Worker:
         deadline = clock.monotonic() + drain_s
         for driver in list(self.drivers.values()):
             driver.draining = True
-        if self._lingering and drain_s:
+        if drain_s and self._left():
             _told.info("waiting for what still runs, %.0f s at most: %s", drain_s, self._left())
         while (self.open_guards or self._lingering) and clock.monotonic() < deadline:  # noqa: ASYNC110 (many places)
             await asyncio.sleep(WATCH_S / 5)
-        if self._lingering:
-            _log.warning("the end of what still runs will not be on record: %s", self._left())
+        if left := self._left():
+            _log.warning("the end of what still runs will not be on record: %s", left)
+            self.store.linger()
         for driver in list(self.drivers.values()):
             driver.ending.let_go()
         for chore in renewing:  # until now: the calls under way are to end under their leases

@@ -101,6 +101,11 @@ class Guard:
         """The class in force."""
         return self.terms.effect_class
 
+    @property
+    def in_thread(self) -> bool:
+        """Whether a body of it is at work that nothing can stop."""
+        return self.running or (self._open is not None and not self.spec.is_async)
+
     # ---- the four steps ----------------------------------------------------------------------------------------
 
     async def perform(self) -> Closed:

@@ -219,6 +219,10 @@ class Store(Protocol):
         """Declare this process to be a live worker, until `close` or its death."""
         ...
 
+    def linger(self) -> None:
+        """Let the workers declared here count as alive until this process ends: bodies of theirs go on."""
+        ...
+
     def alive(self, worker_id: str) -> bool:
         """Whether a worker lives, as far as this machine can tell."""
         ...

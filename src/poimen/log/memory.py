@@ -198,6 +198,10 @@ class MemoryStore:
             contents.workers.add(worker_id)
             self._workers.add(worker_id)
 
+    def linger(self) -> None:
+        """Let the workers declared here count as alive from now on."""
+        self._workers.clear()
+
     def alive(self, worker_id: str) -> bool:
         """Whether a store that is open has declared it."""
         contents = self._open()

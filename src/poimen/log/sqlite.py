@@ -200,6 +200,12 @@ class SqliteStore:
         with handle.lock:
             handle.workers.declare(worker_id)
 
+    def linger(self) -> None:
+        """Let the workers declared here live until this process ends; see `disk.locks.Workers.linger`."""
+        handle = self._writing()
+        with handle.lock:
+            handle.workers.linger()
+
     def alive(self, worker_id: str) -> bool:
         """Whether a worker holds its lock; see `disk.locks.Workers.alive`."""
         workers = self._handle.workers if self._handle is not None else Workers(self._sides.workers)

@@ -329,6 +329,10 @@ class Effects:
         if call.future.cancel_asked:
             guard.stop("cancel")
 
+    def bodies(self) -> set[Key]:
+        """Effects whose bodies go on whatever becomes of the run: given up, or in threads."""
+        return self.running | {key for key, guard in self.guards.items() if guard.in_thread}
+
     def local_guards(self) -> set[str]:
         """The intents that have a guard at work, by their local ids."""
         return {f"{step}/{attempt}/{ordinal}" for step, attempt, ordinal in self.guards}

@@ -170,6 +170,10 @@ class Turn:
         self._next.close()
 
 
+_LINGERING: Final[list[LockFile]] = []
+"""Locks that this process holds to its end."""
+
+
 class Workers:
     """The live workers of a database: a directory with one locked file for each.
 
@@ -236,6 +240,11 @@ class Workers:
                 lock.close()
             except OSError:
                 continue
+
+    def linger(self) -> None:
+        """Let the workers declared here live until this process ends: bodies of theirs go on."""
+        _LINGERING.extend(self._own.values())
+        self._own.clear()
 
     def close(self) -> None:
         """Give up the workers declared here."""
