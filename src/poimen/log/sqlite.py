@@ -202,9 +202,9 @@ class SqliteStore:
 
     def linger(self) -> None:
         """Let the workers declared here live until this process ends; see `disk.locks.Workers.linger`."""
-        handle = self._writing()
-        with handle.lock:
-            handle.workers.linger()
+        if self._handle is not None:
+            with self._handle.lock:
+                self._handle.workers.linger()
 
     def alive(self, worker_id: str) -> bool:
         """Whether a worker holds its lock; see `disk.locks.Workers.alive`."""
