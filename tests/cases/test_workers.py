@@ -305,3 +305,33 @@ def test_a_machine_that_slept_before_a_call_asks_whether_the_run_is_still_its_ow
         assert isinstance(log.one(LateOutcome).outcome, NotSentOutcome)
     else:
         assert isinstance(log.one(IntentCommitted).outcome, Returned)
+
+
+def test_a_log_that_is_locked_for_long_stops_no_worker(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "RENEW_S", 0.01)
+    locked: list[str] = []
+
+    def failing(real: Any, what: str) -> Any:
+        def refused(*args: Any, **settings: Any) -> Any:
+            if what not in locked:
+                locked.append(what)
+                raise StorageFailed("p.db is locked", locked=True)
+            return real(*args, **settings)
+
+        return refused
+
+    async def main() -> None:
+        async with poimen.Runtime(str(case.db), modules=[agents]) as runtime:
+            run = await runtime.start(agents.one_row(1), run_id="r")
+            for what in ("renew", "heads"):
+                monkeypatch.setattr(runtime.store, what, failing(getattr(runtime.store, what), what))
+            assert await run.result(timeout=30) == 1
+            while {"renew", "heads"} - set(locked):
+                await asyncio.sleep(0)
+            assert runtime._worker is not None
+            assert runtime._worker.error is None
+            assert await (await runtime.start(agents.one_row(2), run_id="s")).result(timeout=30) == 2
+            monkeypatch.undo()
+
+    here(main())
+    assert set(locked) == {"renew", "heads"}

@@ -174,6 +174,8 @@ class Worker:
 
     def _fail(self, error: BaseException) -> None:
         """Nothing more is driven here: the first cause is kept, and all who wait are told to look at it."""
+        if self.error is None:
+            _log.error("this worker stops: %s", error)
         self.error = self.error or error
         self.waiters.tell_all()
 
@@ -218,8 +220,9 @@ class Worker:
             try:
                 self._renew_now()
             except PoimenError as error:
-                self._fail(error)
-                return
+                if not _passes(error):
+                    self._fail(error)
+                    return
 
     def _renew_now(self) -> None:
         held = [*self.drivers.values(), *self._lingering]
@@ -246,7 +249,8 @@ class Worker:
         try:
             self._look_once()
         except PoimenError as error:
-            self._fail(error)
+            if not _passes(error):
+                self._fail(error)
 
     def _look_once(self) -> None:
         changed = self.store.changed()
@@ -384,3 +388,11 @@ class Worker:
         await asyncio.sleep(0)
         for threads in (self.threads, self.step_threads, self.workflow_threads):
             threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _passes(error: PoimenError) -> bool:
+    """Whether a chore may be tried again: another process has locked the log for long, which then has not failed."""
+    locked = isinstance(error, StorageFailed) and bool(error.ids.get("locked"))
+    if locked:
+        _log.warning("the log is locked for long: %s", error)
+    return locked

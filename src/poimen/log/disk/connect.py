@@ -104,7 +104,11 @@ def translated(error: BaseException, db: Path, doing: str) -> PoimenError:
         return Corrupt(f"{db} is damaged: {doing}: {error}", where=where)
     if isinstance(error, (apsw.BusyError, apsw.LockedError)):
         return StorageFailed(
-            f"{db} is locked: {doing}: {error}", where=where, why=_held_by(db), hint="end the process that holds it"
+            f"{db} is locked: {doing}: {error}",
+            where=where,
+            why=_held_by(db),
+            hint="end the process that holds it",
+            locked=True,
         )
     return StorageFailed(f"{db} cannot be used: {doing}: {error}", where=where, hint="poimen doctor")
 
