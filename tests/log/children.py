@@ -129,6 +129,15 @@ def one_commit(db: str, run: str) -> None:
     os._exit(0)
 
 
+def open_and_close(db: str) -> None:
+    """Open a log and close it."""
+    store = SqliteStore(db)
+    say("ready")
+    store.close()
+    say("done")
+    os._exit(0)
+
+
 def fork(db: str) -> None:
     """Open, fork, and let both say what the store does for them; the child ends the ordinary way."""
     store = SqliteStore(db)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import signal
 import stat
@@ -159,13 +160,33 @@ def test_what_a_killed_writer_has_left_is_swept_and_what_a_live_one_writes_is_no
     (place_of(root, LARGE).parent / ".new-dead").write_bytes(b"half")
     with Child("hold_blob", root) as child:
         name = child.says()
-        assert blobs.sweep() == 1
+        FileBlobs(root).put(LARGE)
+        assert not (place_of(root, LARGE).parent / ".new-dead").exists()
+        blob_files._sweep((root / name).parent)
         assert (root / name).exists()
         child.process.send_signal(signal.SIGKILL)
         child.process.wait()
-        assert blobs.sweep() == 1
+        blob_files._sweep((root / name).parent)
     assert [path for path in root.rglob("*") if path.is_file()] == [place_of(root, LARGE)]
     assert list(blobs.check()) == []
+
+
+def test_a_sweep_between_a_new_file_and_its_lock_costs_nothing(
+    blobs: FileBlobs, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flock, swept = fcntl.flock, list[Path]()
+
+    def after_a_sweep(fd: int, how: int) -> None:
+        if not swept:
+            swept.extend(root.rglob(".new-*"))
+            blob_files._sweep(place_of(root, LARGE).parent)
+        flock(fd, how)
+
+    monkeypatch.setattr(fcntl, "flock", after_a_sweep)
+    blobs.put(LARGE)
+    assert len(swept) == 1
+    assert not swept[0].exists()
+    assert blobs.get(sha256(LARGE).hexdigest()) == LARGE
 
 
 def test_bodies_are_copied_and_verified_on_the_way(blobs: FileBlobs, root: Path, tmp_path: Path) -> None:

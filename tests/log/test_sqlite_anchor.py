@@ -12,6 +12,7 @@ import pytest
 from poimen import clock
 from poimen.kernel.errors import ConfigurationError, Corrupt, StorageFailed
 from poimen.log.disk.anchor import Anchor, Mark
+from poimen.log.disk.locks import LockFile
 from poimen.log.sqlite import SqliteStore
 from tests.log.stores import admitted, batch, damages, edited, filled, landed, moved_clock, record
 
@@ -154,7 +155,7 @@ def test_a_log_that_is_gone_is_not_silently_begun_anew(db: Path, *, empty: bool)
     assert not empty or db.stat().st_size == 0
 
 
-def test_a_damaged_or_torn_anchor(db: Path) -> None:
+def test_a_damaged_anchor(db: Path) -> None:
     filled(db)
     path = db.with_name("poimen.db.anchor")
     whole = path.read_bytes()
@@ -162,14 +163,48 @@ def test_a_damaged_or_torn_anchor(db: Path) -> None:
     flipped[40] ^= 1
     path.write_bytes(flipped)
     assert damages(db) == [("", 0)]
-    path.write_bytes(whole + b"0123 {")
+    path.write_bytes(whole)
+    assert damages(db) == []
+
+
+@pytest.mark.parametrize("torn", [b"0123 {", b"\0" * 300_000, -30, -1])
+def test_a_torn_last_line_of_the_anchor_is_no_damage_after_it_was_used_again(
+    db: Path, tmp_path: Path, torn: bytes | int
+) -> None:
+    filled(db)
+    path = db.with_name("poimen.db.anchor")
+    whole = path.read_bytes()
+    path.write_bytes(whole + torn if isinstance(torn, bytes) else whole[:torn])
     assert damages(db) == []
     store = SqliteStore(db)
     landed(store, batch("r1"))
     store.close()
     found = Anchor(path).read()
-    assert len(found.damaged) == 1
+    assert found.damaged == []
     assert found.heads["r1"][0] == 6
+    assert path.read_bytes().startswith(whole[:torn].rpartition(b"\n")[0] if torn == -30 else whole)
+    assert damages(db) == []
+    store = SqliteStore(db)
+    store.backup(tmp_path / "copy.db")
+    store.close()
+
+
+def test_a_line_that_another_process_is_writing_is_not_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    anchor, path = Anchor(tmp_path / "x.anchor"), tmp_path / "x.anchor"
+    anchor.note(Mark(log_id="log", generation=1, feed=1), {"r1": (1, bytes(32))})
+    first = path.read_bytes()
+    path.write_bytes(first + first[:40])
+    monkeypatch.setattr("poimen.log.disk.anchor._PATIENCE_S", 0.0)
+    other = LockFile(path)
+    assert other.try_exclusive()
+    with pytest.raises(BlockingIOError):
+        anchor.note(Mark(log_id="log", generation=1, feed=2), {})
+    with path.open("ab") as file:
+        file.write(first[40:])
+    other.close()
+    anchor.note(Mark(log_id="log", generation=1, feed=2), {})
+    assert path.read_bytes().startswith(first * 2)
+    assert anchor.read().damaged == []
 
 
 def test_a_long_anchor_is_written_anew_without_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import shutil
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from poimen.kernel.errors import StorageFailed
+from poimen.kernel.errors import ConfigurationError, StorageFailed
 from poimen.log.disk import files
 from poimen.log.sqlite import SqliteStore
-from tests.log.stores import Child, admitted, batch, landed
+from poimen.testing.storage.tracing import strace_command
+from tests.log.stores import Child, admitted, batch, damages, landed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -149,3 +151,26 @@ def test_a_kill_at_every_write_of_a_commit_leaves_record_and_head_agreed_c16(db:
     else:
         pytest.fail("the child never came to its end")
     assert seen == {0, 1, 3}
+
+
+def test_a_kill_at_every_sync_of_the_first_opening_leaves_nothing_to_complain_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    opened = 0
+    for n in range(1, 60):
+        db = tmp_path / f"{n}" / "poimen.db"
+        command = strace_command(output=tmp_path / "trace", inject=f"signal=SIGKILL:when={n}")
+        with Child("open_and_close", db, under=tuple(command)) as child:
+            opened, done = opened + (child.says() == "ready"), child.says() == "done"
+            child.end()
+        with suppress(ConfigurationError, StorageFailed):  # not there yet, or still empty
+            assert damages(db) == []
+        store = SqliteStore(db)
+        assert damages(db) == []
+        store.close()
+        if done:
+            break
+    else:
+        pytest.fail("the child never came to its end")
+    assert n > opened > 0
+    assert "gone" not in caplog.text

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -181,6 +184,47 @@ def test_network_filesystems_are_refused_before_anything_is_created(
         with pytest.raises(ConfigurationError, match=kind):
             SqliteStore(db, read_only=read_only)
     assert not db.parent.exists()
+
+
+@pytest.mark.parametrize("name", ["poimen.db", "a b.db", "añ☕.db"])
+def test_a_database_file_that_is_a_mount_point_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    db = tmp_path / "place" / name
+    SqliteStore(db).close()
+    before = {path.name: path.read_bytes() for path in db.parent.iterdir() if path.is_file()}
+    point = str(db).replace(" ", "\\040")
+    (tmp_path / "mounts").write_text(f"27 1 254:0 / / rw - ext4 x rw\n28 27 254:0 /b/p.db {point} rw - ext4 x rw\n")
+    monkeypatch.setattr(files, "_MOUNTS", tmp_path / "mounts")
+    for read_only in (False, True):
+        with pytest.raises(ConfigurationError, match="is a mount point"):
+            SqliteStore(db, read_only=read_only)
+    assert {path.name: path.read_bytes() for path in db.parent.iterdir() if path.is_file()} == before
+    SqliteStore(db.with_name("other.db")).close()
+
+
+def test_a_bind_mount_of_the_file_alone_is_no_second_name(tmp_path: Path) -> None:
+    first, second = tmp_path / "a" / "poimen.db", tmp_path / "b" / "poimen.db"
+    SqliteStore(first).close()
+    second.parent.mkdir()
+    second.touch()
+    apart = ["unshare", "--mount", "--map-root-user", "sh", "-c"]
+    mount = 'mount --bind "$0" "$1"'
+    if not shutil.which("unshare") or subprocess.run([*apart, mount, first, second], check=False).returncode:
+        pytest.skip("this system does not let us mount in a namespace of our own")
+    code = (
+        "import sys; from poimen.log.sqlite import SqliteStore; from poimen.kernel.errors import ConfigurationError\n"
+        "SqliteStore(sys.argv[1]).close()\n"
+        "try: SqliteStore(sys.argv[2])\n"
+        "except ConfigurationError as error: print(error.message)"
+    )
+    run = subprocess.run(
+        [*apart, f'{mount} && exec "$2" -c "$3" "$0" "$1"', first, second, sys.executable, code],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert "is a mount point" in run.stdout
 
 
 def test_where_the_system_does_not_tell_any_filesystem_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

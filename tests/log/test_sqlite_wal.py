@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import struct
 from typing import TYPE_CHECKING
 
 import apsw
@@ -103,6 +104,70 @@ def test_frames_of_an_earlier_use_of_the_wal_mean_nothing(db: Path, monkeypatch:
         assert lsns(other) == lsns(store)
         other.close()
     store.close()
+
+
+def composed(raw: bytes, at: int, frames: list[tuple[int, int, bytes]]) -> bytes:
+    """The WAL with frames (page number, pages after a commit or 0, page) behind frame `at`, as SQLite sums them."""
+    magic, _, _, _, *salts, one, two = struct.unpack(">8I", raw[:32])
+    words = struct.Struct(f"{'>' if magic & 1 else '<'}1026I")
+    if at:
+        one, two = struct.unpack(">2I", raw[32 + FRAME * (at - 1) + 16 :][:8])
+    new = b""
+    for number, pages, page in frames:
+        head = struct.pack(">2I", number, pages)
+        one, two = wal._summed(words.unpack(head + page), (one, two))
+        new += head + struct.pack(">4I", *salts, one, two) + page
+    start = 32 + FRAME * at
+    return raw[:start] + new + raw[start + len(new) :]
+
+
+def repeated(raw: bytes, n: int, mark: int) -> list[tuple[int, int, bytes]]:
+    """A transaction of `n` frames that changes nothing: the last one again, under a free page behind it."""
+    number, pages = struct.unpack(">2I", raw[-FRAME:][:8])
+    page = raw[-FRAME + 24 :]
+    return [(pages + 9, 0, bytes([mark]) * 4096)] * (n - 1) + [(number, pages, page)]
+
+
+def test_what_killed_writers_left_under_the_commits_of_others_is_no_damage(db: Path) -> None:
+    """Each was killed before the wal-index named its commit; the process that lived wrote over the start of it."""
+    raw = wal_of(db).read_bytes()[: 32 + FRAME * commits(db)[-1]]
+    end = commits(db)[-1]
+    left = composed(raw, end, repeated(raw, 20, 1))
+    left = composed(left, end, repeated(raw, 3, 2))
+    left = composed(left, end + 3, repeated(raw, 12, 3))
+    left = composed(left, end + 3, repeated(raw, 2, 4))
+    wal_of(db).write_bytes(left)
+    assert commits(db)[-4:] == [end + 3, end + 5, end + 15, end + 20]
+    assert damages(db) == []
+    store = SqliteStore(db)
+    assert lsns(store) == list(range(1, 23))
+    store.close()
+
+
+@pytest.mark.parametrize("named", [0, 1])
+def test_frames_that_go_on_from_the_last_good_one_are_not_broken(db: Path, named: int) -> None:
+    """A wal-index that was made anew, or is behind, names fewer frames than are good."""
+    good = [0, commits(db)[2]][named]
+    assert wal.damaged(lambda _sql, _values: [(0, good, 0)], wal_of(db)) == ""
+    flipped(wal_of(db), 32 + FRAME * good + 2000)
+    assert wal.damaged(lambda _sql, _values: [(0, good, 0)], wal_of(db)) != ""
+
+
+@pytest.mark.parametrize("at", [2000, 24 - 1, 8])
+def test_a_flipped_bit_is_seen_before_what_killed_writers_left(db: Path, at: int) -> None:
+    raw = wal_of(db).read_bytes()[: 32 + FRAME * commits(db)[-1]]
+    end = commits(db)[-1]
+    broken = commits(db)[-3]
+    wal_of(db).write_bytes(composed(composed(raw, end, repeated(raw, 9, 1)), end, repeated(raw, 2, 2)))
+    flipped(wal_of(db), 32 + FRAME * (broken - 1) + at)
+    refused(db, "damaged in frame")
+
+
+@pytest.mark.parametrize("at", [2000, 24 - 1, 4])
+def test_one_commit_behind_a_flipped_bit_is_enough_when_the_frame_still_tells_its_own(db: Path, at: int) -> None:
+    broken = commits(db)[-2]
+    flipped(wal_of(db), 32 + FRAME * (broken - 1) + at)
+    refused(db, "damaged in frame")
 
 
 # ---- of another database ---------------------------------------------------------------------------------------------

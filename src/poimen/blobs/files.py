@@ -50,7 +50,8 @@ class FileBlobs:
         """
         ref = ref_of(body, media_type)
         try:
-            self._make_folder(ref.digest[:2])
+            if self._make_folder(ref.digest[:2]):
+                _sweep(self._root / ref.digest[:2])
             with self._folder(ref.digest[:2]) as folder:
                 if not _holds(folder, ref.digest, body):
                     _write(folder, ref.digest, body)
@@ -115,26 +116,14 @@ class FileBlobs:
             n += 1
         return n
 
-    def sweep(self) -> int:
-        """Remove what a killed process has left half written; the number of files."""
-        removed = 0
-        for path in sorted(self._root.glob(f"??/{_UNFINISHED}*")):
-            with suppress(OSError):
-                fd = os.open(path, os.O_RDONLY | _PLAIN)
-                try:
-                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    path.unlink()
-                    removed += 1
-                finally:
-                    os.close(fd)
-        return removed
-
     def _digests(self) -> Iterator[str]:
         for path in sorted(self._root.glob("??/*")):
             if is_digest(path.name):
                 yield path.name
 
-    def _make_folder(self, name: str) -> None:
+    def _make_folder(self, name: str) -> bool:
+        """See that a folder is there and its name durable; True the first time."""
+        first = self._root / name not in self._named
         for path in (self._root, self._root / name):
             if path in self._named:
                 continue
@@ -144,6 +133,7 @@ class FileBlobs:
             # Also where somebody else has just made it: its name must not be lost with our body in it.
             _sync(path.parent)
             self._named.add(path)
+        return first
 
     @contextmanager
     def _folder(self, name: str) -> Iterator[int]:
@@ -178,6 +168,36 @@ def _sync(path: Path) -> None:
         os.close(folder)
 
 
+def _sweep(folder: Path) -> None:
+    """Remove what killed processes have left half written in a folder; what is locked is being written."""
+    for path in sorted(folder.glob(f"{_UNFINISHED}*")):
+        with suppress(OSError):
+            fd = os.open(path, os.O_RDONLY | _PLAIN)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                path.unlink()
+            finally:
+                os.close(fd)
+
+
+def _begun(folder: int) -> tuple[int, str]:
+    """A new file, locked until it is closed, so that a sweep leaves it alone; its name."""
+    while True:
+        name = f"{_UNFINISHED}{clock.random_hex(8)}"
+        fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _PLAIN, _FILE_MODE, dir_fd=folder)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            if os.fstat(fd).st_nlink:
+                return fd, name
+        except BaseException:
+            os.close(fd)
+            with suppress(OSError):
+                os.unlink(name, dir_fd=folder)
+            raise
+        # A sweep came between the file and its lock.
+        os.close(fd)
+
+
 def _read(folder: int, digest: str) -> bytes:
     fd = os.open(digest, os.O_RDONLY | _PLAIN, dir_fd=folder)
     with os.fdopen(fd, "rb") as file:
@@ -193,11 +213,8 @@ def _holds(folder: int, digest: str, body: bytes) -> bool:
 
 
 def _write(folder: int, digest: str, body: bytes) -> None:
-    name = f"{_UNFINISHED}{clock.random_hex(8)}"
-    fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _PLAIN, _FILE_MODE, dir_fd=folder)
+    fd, name = _begun(folder)
     try:
-        # Held until it has its name, so that a sweep leaves it alone.
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.fchmod(fd, _FILE_MODE)
         view = memoryview(body)
         while view:

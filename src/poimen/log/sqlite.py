@@ -115,6 +115,9 @@ class SqliteStore:
             wal.refuse(self.path, self._sides.wal, wal.damaged(handle.rows, self._sides.wal))
             care.refuse_lost(handle.rows, self._anchor.newest(), self.path)
             handle.truncate("opening after the last process")
+            if anchored is None and mark.base < 0:
+                # Before the base is in the database: from then on an anchor that says nothing is one that is gone.
+                self._note(handle, {})
             with handle.lock, handle.transaction():
                 handle.execute(SQL["set_base"])
             handle.truncate("opening after the last process")

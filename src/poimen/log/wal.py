@@ -31,8 +31,8 @@ _FRAME: Final = struct.Struct(">6I")
 _MAGIC: Final = (0x377F_0682, 0x377F_0683)
 _WRITE_VERSION_AT: Final = 18
 _ROLLBACK: Final = b"\x01"
-_TORN: Final = 1
-"""Commits that may lie behind the last good one: of the transaction whose write was torn."""
+_PIECE: Final = 1
+"""Commits that may lie in one unbroken piece behind the last good one: of a transaction that nobody was told of."""
 
 
 def foreign(db: Path, wal: Path, base: int) -> str:
@@ -61,11 +61,21 @@ def foreign(db: Path, wal: Path, base: int) -> str:
 def damaged(rows: Rows, wal: Path) -> str:
     """Say what shows that the WAL has lost commits in its middle; empty when nothing does.
 
-    Behind the last frame that SQLite accepts may lie, and mean nothing: frames of earlier uses of the file (other
-    salts); pages that a transaction had spilled before it was rolled back (no commit among them); a transaction
-    whose write was torn, by a power loss or a failing disk (at most one commit, since the next one is written only
-    after it was synced). Two commits under the same salts were both acknowledged, but for the last perhaps, and
-    what stands before them is broken. A last transaction that is broken cannot be told from a torn one.
+    Each frame is summed up from the sum of the frame before, so the frames behind the last one that SQLite accepts
+    fall into pieces: a piece ends where the next frame does not go on from it. They may lie there and mean nothing:
+
+    - frames of earlier uses of the file: they have other salts;
+    - pages that a transaction had spilled before it was rolled back: a piece without a commit;
+    - a transaction whose write was torn by a power loss or a failing disk: the one commit of its last piece;
+    - what is left of a transaction whose writer was killed before the wal-index named it, while others had the
+      database open: the next writer begins at the same frame and covers only the start of it. Its rest is a piece
+      that ends with its one commit. The next writer that is killed so leaves a rest before that rest, and so on: any
+      number of commits, no two in one piece, since a rest never goes on from a commit that another one wrote.
+
+    A second commit is written only after the first was synced and named. So two in one piece were acknowledged, but
+    for the last perhaps, and what stands before them is broken. A broken transaction with fewer than two commits in
+    a piece behind it cannot be told from the above. A piece that goes on from the last good frame is not broken at
+    all: it is being written now, or the wal-index was made anew and the file not yet.
 
     Arguments:
         rows: runs one statement of a connection that has read before, so that the WAL is recovered.
@@ -76,12 +86,18 @@ def damaged(rows: Rows, wal: Path) -> str:
     with _opened(wal, apsw.SQLITE_OPEN_WAL) as file:
         header = file.xRead(_HEADER.size, 0)
         commits = list(_commits(file, header))
-        # Asked after the frames were looked at: what was committed meanwhile is counted as good.
-        _, good, _ = rows("PRAGMA wal_checkpoint(NOOP)", ())[0]
-        lost = [number for number in commits if number > good]
-        if len(lost) <= _TORN or file.xRead(_HEADER.size, 0) != header:
+        # Asked after the frames were looked at, here and below: what was committed meanwhile is counted as good.
+        good = _good(rows)
+        if sum(number > good for number in commits) <= _PIECE:
             return ""
-    behind = f"{len(lost)} commits lie behind, to frame {lost[-1]}"
+        pieces = list(_pieces(file, header, good))
+        good = _good(rows)
+        lost = [
+            found for first, piece in pieces if first > good and len(found := [n for n in piece if n > good]) > _PIECE
+        ]
+        if not lost or file.xRead(_HEADER.size, 0) != header:
+            return ""
+    behind = f"{sum(map(len, lost))} commits lie behind, to frame {lost[-1][-1]}"
     return f"{wal.name} is damaged in frame {good + 1} or soon after; {behind}"
 
 
@@ -101,6 +117,12 @@ def refuse(db: Path, wal: Path, what: str) -> None:
     )
 
 
+def _good(rows: Rows) -> int:
+    """The last frame that SQLite accepts."""
+    _, good, _ = rows("PRAGMA wal_checkpoint(NOOP)", ())[0]
+    return int(good)
+
+
 def _commits(file: apsw.VFSFile, header: bytes) -> Iterator[int]:
     """The numbers of the frames that end a transaction under the salts of the header, from 1."""
     if len(header) < _HEADER.size:
@@ -113,6 +135,55 @@ def _commits(file: apsw.VFSFile, header: bytes) -> Iterator[int]:
         _, pages, *found, _, _ = _FRAME.unpack(file.xRead(_FRAME.size, _HEADER.size + (number - 1) * step))
         if pages and found == salts:
             yield number
+
+
+def _pieces(file: apsw.VFSFile, header: bytes, good: int) -> Iterator[tuple[int, list[int]]]:
+    """The frames behind `good` in unbroken pieces: the first frame of each, and its commits under the header's salts.
+
+    A frame with other salts, or with a sum that does not go on from the frame before, begins a piece; what goes on from
+    `good` itself begins with it. The sum that a frame should have had serves too: then a frame whose own is broken does
+    not part those behind it.
+
+    Arguments:
+        file: the WAL.
+        header: its first bytes, of a WAL.
+        good: the last frame that SQLite accepts; 0: none.
+    """
+    magic, _, page, _, *salts, one, two = _HEADER.unpack(header)
+    words = struct.Struct(f"{'<' if magic == _MAGIC[0] else '>'}{(8 + page) // 4}I")
+    step = _FRAME.size + page
+    before = (one, two)
+    if good:
+        _, _, _, _, *last = _FRAME.unpack(file.xRead(_FRAME.size, _HEADER.size + (good - 1) * step))
+        before = (last[0], last[1])
+    due: tuple[int, int] | None = None
+    first, commits = good, list[int]()
+    for number in range(good + 1, (file.xFileSize() - _HEADER.size) // step + 1):
+        frame = file.xRead(step, _HEADER.size + (number - 1) * step)
+        if len(frame) < step:
+            break
+        _, pages, *found, one, two = _FRAME.unpack_from(frame)
+        ours, own, goes_on = found == salts, None, False
+        if ours:
+            summed = words.unpack(frame[:8] + frame[_FRAME.size :])
+            own = _summed(summed, before)
+            goes_on = (one, two) == own or (due is not None and (one, two) == _summed(summed, due))
+        if not goes_on:
+            yield first, commits
+            first, commits = number, []
+        if pages and ours:
+            commits.append(number)
+        before, due = (one, two), None if goes_on else own
+    yield first, commits
+
+
+def _summed(words: tuple[int, ...], before: tuple[int, int]) -> tuple[int, int]:
+    """The sum of a frame, from that of the frame before ("Database File Format", 4.2)."""
+    one, two = before
+    for even, odd in zip(words[::2], words[1::2], strict=True):
+        one = (one + even + two) & 0xFFFF_FFFF
+        two = (two + odd + one) & 0xFFFF_FFFF
+    return one, two
 
 
 def _base_without_wal(db: Path) -> int | None:

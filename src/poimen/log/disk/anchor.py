@@ -10,6 +10,7 @@ Source: design storage.md, "The log" (anchors), "SQLite" (restored backups).
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 from poimen import clock
 from poimen.kernel.errors import Corrupt
 from poimen.log.disk import files
+from poimen.log.disk.locks import LockFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -28,6 +30,7 @@ _HEADS_A_LINE: Final = 100
 _TAIL_BYTES: Final = 1 << 17
 _COMPACT_ABOVE_BYTES: Final = 1 << 20
 _DIGITS: Final = 16
+_PATIENCE_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,26 +134,39 @@ class Anchor:
         return found
 
     def note(self, mark: Mark, heads: Mapping[str, tuple[int, bytes]]) -> None:
-        """Append heads that are durable, and sync.
+        """Append heads that are durable, and sync; a torn line at the end, which named nothing yet, is cut off first.
+
+        One at a time: what another process is just writing is no torn line.
 
         Arguments:
             mark: the log as a whole, now.
             heads: (LSN, hash) by run.
 
         Raises:
-            OSError: when the file cannot be written.
+            OSError: when the file cannot be written, or another process holds it for `_PATIENCE_S`.
         """
         new = not self._path.exists()
+        lock = LockFile(self._path)
+        try:
+            if not lock.wait(patience_s=_PATIENCE_S):
+                raise OSError(errno.EAGAIN, "another process holds the anchor", str(self._path))
+            self._append(_lines(mark, heads))
+        finally:
+            lock.close()
+        if new:
+            files.sync_directory(self._path.parent)
+
+    def _append(self, lines: bytes) -> None:
         fd = files.open_private(self._path, os.O_RDWR | os.O_APPEND)
         try:
-            size = os.fstat(fd).st_size
-            torn = size > 0 and os.pread(fd, 1, size - 1) != b"\n"
-            files.write_all(fd, (b"\n" if torn else b"") + _lines(mark, heads))
+            tail = _unended(fd)
+            whole = _entry(tail) is not None
+            if tail and not whole:
+                os.ftruncate(fd, os.fstat(fd).st_size - len(tail))
+            files.write_all(fd, (b"\n" if whole else b"") + lines)
             os.fsync(fd)
         finally:
             os.close(fd)
-        if new:
-            files.sync_directory(self._path.parent)
 
     def compact(self) -> None:
         """Write a long file anew without what later lines supersede; only while nobody else has the database open.
@@ -215,6 +231,16 @@ def _lines(mark: Mark, heads: Mapping[str, tuple[int, bytes]]) -> bytes:
         text = json.dumps(entry, sort_keys=True, separators=(",", ":")).encode()
         lines.append(b"%s %s\n" % (sha256(text).hexdigest()[:_DIGITS].encode(), text))
     return b"".join(lines)
+
+
+def _unended(fd: int) -> bytes:
+    """What stands behind the last line that was ended."""
+    tail, at = b"", os.fstat(fd).st_size
+    while at > 0 and b"\n" not in tail:
+        start = max(0, at - _TAIL_BYTES)
+        tail = os.pread(fd, at - start, start) + tail
+        at = start
+    return tail.rpartition(b"\n")[2]
 
 
 def _entry(line: bytes) -> dict[str, list[tuple[str, int, str]]] | None:

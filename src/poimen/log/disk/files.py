@@ -11,6 +11,7 @@ Source: design storage.md, "SQLite"; reliability.md sections 0.4, 3 and 5.
 from __future__ import annotations
 
 import os
+import re
 import stat
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,12 +20,14 @@ from typing import TYPE_CHECKING, Final
 from poimen.kernel.errors import ConfigurationError, StorageFailed
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Self
 
 FILE_MODE: Final = 0o600
 DIRECTORY_MODE: Final = 0o700
 
 _MOUNTS: Final = Path("/proc/self/mountinfo")
+_OCTAL: Final = re.compile(rb"\\([0-3][0-7]{2})")
 _NETWORK: Final = frozenset({
     "9p", "afs", "beegfs", "ceph", "cifs", "coda", "davfs", "fuse", "gfs2", "glusterfs", "gpfs", "lustre", "ncpfs",
     "nfs", "nfs4", "ocfs2", "prl_fs", "smb3", "smbfs", "vboxsf", "virtiofs", "vmhgfs",
@@ -90,9 +93,9 @@ def require(db: Path) -> None:
 
     Raises:
         StorageFailed: when it is missing or cannot be read.
-        ConfigurationError: when it is no regular file, has several names, or lies on a network filesystem.
+        ConfigurationError: when it is no regular file, has several names (a mount too), or is on a network filesystem.
     """
-    _refuse_network(db)
+    _refuse_mount(db)
     try:
         found = db.stat()
     except FileNotFoundError:
@@ -118,7 +121,7 @@ def prepare(db: Path) -> bool:
         StorageFailed: when the place cannot be written.
         ConfigurationError: as for `require`.
     """
-    _refuse_network(db)
+    _refuse_mount(db)
     try:
         make_directory(db.parent)
         try:
@@ -239,22 +242,34 @@ def filesystem_of(path: Path, mounts: str) -> str:
         Such as `ext4`; empty when the text does not say.
     """
     best, kind = -1, ""
-    for line in mounts.splitlines():
-        left, found, right = line.partition(" - ")
-        fields = left.split(" ")
-        if not found or len(fields) < 5:  # noqa: PLR2004 (the mount point is the fifth field)
-            continue
-        point = Path(fields[4].encode().decode("unicode_escape"))
+    for point, found in _mounted(mounts):
         if path.is_relative_to(point) and len(point.parts) >= best:
-            best, kind = len(point.parts), right.split(" ", 1)[0]
+            best, kind = len(point.parts), found
     return kind
 
 
-def _refuse_network(db: Path) -> None:
+def _mounted(mounts: str) -> Iterator[tuple[Path, str]]:
+    """Each mount point, and the type of the filesystem there, the oldest first."""
+    for line in mounts.splitlines():
+        left, found, right = line.partition(" - ")
+        fields = left.split(" ")
+        if found and len(fields) >= 5:  # noqa: PLR2004 (the mount point is the fifth field)
+            point = _OCTAL.sub(lambda digits: bytes([int(digits[1], 8)]), os.fsencode(fields[4]))
+            yield Path(os.fsdecode(point)), right.split(" ", 1)[0]
+
+
+def _refuse_mount(db: Path) -> None:
     try:
         mounts = _MOUNTS.read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:
         return
+    if any(point == db for point, _ in _mounted(mounts)):
+        raise ConfigurationError(
+            f"{db} is a mount point: the file has another name elsewhere",
+            where=str(db),
+            why="processes that open it by different names would not see each other's locks and WAL",
+            hint="mount the directory that holds the database and the files beside it, not the file alone",
+        )
     kind = filesystem_of(db, mounts)
     if kind in _NETWORK or kind.startswith("fuse."):
         raise ConfigurationError(
