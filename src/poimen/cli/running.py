@@ -309,7 +309,7 @@ def _tag(text: str) -> tuple[str, str]:
 def _print(session: Session, spec: WorkflowSpec, run: str, result: Any) -> int:
     plain = _plain(result, spec)
     data = {"run_id": run, "workflow": spec.name, "state": "SUCCEEDED", "result": plain}
-    session.out.show(data, lambda: session.out.line(_as_text(plain)))
+    session.out.show(data, lambda: session.out.whole(_as_text(plain)))
     session.out.detail(f"run {run} SUCCEEDED")
     return 0
 
