@@ -41,7 +41,7 @@ _OPTIONS: Final[dict[To, str]] = {"landed": "landed", "not_landed": "not-landed"
 @click.option("--evidence", default="", help="what was seen, and where")
 @click.option(
     "--expect-lsn",
-    type=click.IntRange(min=0),
+    type=click.IntRange(0, 2**63 - 1),
     help="of the last record about it that you saw; a later one is a conflict",
 )
 @click.option("--confirm", metavar="ID", help="the intent's whole id, where nobody can be asked")

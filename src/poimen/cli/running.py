@@ -34,6 +34,7 @@ from poimen.engine.client import Client, same_input
 from poimen.engine.runtime import driven, letting_go
 from poimen.engine.worker import Worker
 from poimen.kernel.errors import NotFound, PoimenError, RunWaiting, StorageFailed
+from poimen.kernel.ids import checked_tags
 from poimen.kernel.ids import run_id as checked_id
 from poimen.later import not_built
 from poimen.log.opening import file_of
@@ -175,7 +176,7 @@ def _lines(spec: WorkflowSpec, text: str, prefix: str | None) -> list[_Line]:
         tags = given.get("tags") or {}
         if not isinstance(tags, dict):
             raise click.UsageError(f'{where}: tags are an object of texts, such as {{"team": "billing"}}')
-        tags = {str(name): str(value) for name, value in tags.items()}
+        tags = checked_tags({str(name): str(value) for name, value in tags.items()})
         found.append(_Line(number=number, run=checked_id(run), call=call, tags=tags))
     twice = {line.run for line in found if sum(other.run == line.run for other in found) > 1}
     if twice:
