@@ -333,6 +333,7 @@ def _admit(session: Session, call: Call[Any], run: str, tags: dict[str, str], ta
             return (await client.start(call, run_id=run, tags=tags)).is_new
 
     is_new = asyncio.run(admitted())
+    session.mark()
     data = {"run_id": run, "workflow": call.workflow, "is_new": is_new}
     session.out.show(data, lambda: session.out.line(run))
     said = "admitted" if is_new else "there already"
@@ -347,14 +348,11 @@ def _each(session: Session, spec: WorkflowSpec, lines: list[_Line]) -> int:
     """Run all lines, some at once; the worst end is the exit code."""
     if session.dry_run:
         _refuse_other_input(session, {line.run: line.call for line in lines})
-        rows: list[Any] = [
-            {"run_id": line.run, "line": line.number, "input": json.loads(line.call.packed)} for line in lines
-        ]
-        session.out.show(
-            rows, lambda: session.out.table(("run", "line"), ((r["run_id"], str(r["line"])) for r in rows))
-        )
+        rows: list[Any] = [{"run_id": x.run, "line": x.number, "input": json.loads(x.call.packed)} for x in lines]
+        session.out.show(rows, lambda: session.out.table(("run", "line"), ((x.run, str(x.number)) for x in lines)))
         return 0
     ends = asyncio.run(_drive(session, spec, lines))
+    session.mark()
     session.out.show(ends, lambda: None)
     bad = [one for one in ends if one["exit"]]
     session.out.say(f"{len(ends)} runs, {len(ends) - len(bad)} succeeded")
