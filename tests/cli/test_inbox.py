@@ -288,7 +288,8 @@ def test_a_value_that_the_tool_could_not_have_returned_is_refused_without_its_co
     for dry in ((), ("--dry-run",)):
         done = cli("inbox", "resolve", MAIL, "--landed", "--value", value, *SURE, *dry, "--db", waiting)
         assert (done.code, done.out) == (2, ""), done
-        assert f"{MAIL} returns str, and the value given is" in done.err
+        kind = type(json.loads(value)).__name__
+        assert f"{MAIL} returns str, and the value given is a {kind}\n" in done.err, "its type, not the value"
     assert waiting.read_bytes() == before
 
 

@@ -72,17 +72,17 @@ def test_arguments_follow_the_annotations(cli: Cli, words: tuple[str, ...], chan
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("t", "--number", "1.5"), "number: '1.5' does not fit int"),
-        (("t", "--number", "NaN"), "number: 'NaN' does not fit int"),
+        (("t", "--number", "1.5"), "number: a float does not fit int"),
+        (("t", "--number", "NaN"), "number: a str does not fit int"),
         (("t", "--number"), "--number needs a value"),
-        (("t", "--loud=perhaps"), "loud: 'perhaps' does not fit bool"),
-        (("t", "--size", "huge"), "size: 'huge' does not fit"),
-        (("t", "--word", "c"), "word: 'c' does not fit"),
-        (("t", "--day", "tomorrow"), "day: 'tomorrow' does not fit"),
+        (("t", "--loud=perhaps"), "loud: a str does not fit bool"),
+        (("t", "--size", "huge"), "size: a str does not fit"),
+        (("t", "--word", "c"), "word: a str does not fit"),
+        (("t", "--day", "tomorrow"), "day: a str does not fit"),
         (("t", "--items", '[{"nme": "x"}]'), "items[0].name"),
         (("t", "--number", "1", "number=2"), "number is given twice"),
         (("t", "--text", "u"), "multiple values for argument 'text'"),
-        (("t", "1", "2"), "'2' is one word too many: it takes text, number"),
+        (("t", "1", "2"), "usage: one word too many: it takes text, number"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
@@ -232,3 +232,22 @@ def test_all_lines_are_checked_before_the_first_is_begun(cli: Cli, tmp_path: Pat
 def test_a_batch_without_ids_could_not_be_repeated(cli: Cli, tmp_path: Path) -> None:
     done = cli("run", f"{AGENT}:shop", "--each", lines(tmp_path, {"order": "tea"}), "--db", "db")
     assert (done.code, "has no id: give --id PREFIX" in done.err) == (2, True)
+
+
+def test_what_was_run_is_as_of_its_last_record(cli: Cli) -> None:
+    ran = cli("run", f"{AGENT}:shop", "tea", "--id", "a", "--json", "--db", "db")
+    end = cli("runs", "--json", "--db", "db").envelope["as_of"]["feed"]
+    assert ran.envelope["as_of"]["feed"] == end > 0
+    left = cli("run", f"{AGENT}:shop", "tea", "--id", "b", "--detach", "--json", "--db", "db")
+    assert left.envelope["as_of"]["feed"] == end + 1
+    each = cli(
+        "run", f"{AGENT}:shop", "--each", "-", "--json", "--db", "db", stdin='{"id": "c", "input": {"order": "x"}}'
+    )
+    assert each.envelope["as_of"]["feed"] == cli("runs", "--json", "--db", "db").envelope["as_of"]["feed"] > end + 1
+    assert cli("run", f"{AGENT}:shop", "tea", "--json", "--db", "memory:").envelope["as_of"]["feed"] == 0
+
+
+def test_an_empty_place_to_go_on_from_is_refused(cli: Cli, waiting: Path) -> None:
+    for words in (("runs",), ("inbox",), ("intents",), ("log", "tail")):
+        done = cli(*words, "--after", "", "--db", waiting)
+        assert (done.code, "--after is empty" in done.err) == (2, True), done

@@ -11,7 +11,7 @@ import pytest
 from poimen.kernel.intent import IntentPending
 from poimen.log import codec
 from poimen.log.opening import open_store
-from tests.cli.conftest import Cli, child
+from tests.cli.conftest import AGENT, Cli, child
 from tests.cli.secretive import SECRET
 
 if TYPE_CHECKING:
@@ -78,3 +78,17 @@ def test_nor_does_the_error_that_a_workflow_is_told(tmp_path: Path, cli: Cli) ->
     done = child("run", f"{CODE}:told", SECRET, "--id", "r", "--db", "db", cwd=tmp_path)
     assert done.code == 1
     assert "ask(…) may have happened: verify first" in done.err and SECRET not in done.err
+
+
+@pytest.mark.parametrize("words", [("t", f'{{"token": "{SECRET}"}}'), ("t", SECRET), ("t", "1", SECRET)])
+def test_nor_does_a_usage_error(cli: Cli, words: tuple[str, ...]) -> None:
+    done = cli("run", f"{AGENT}:typed", *words, "--db", "memory:")
+    assert (done.code, SECRET in done.err) == (2, False), done
+
+
+def test_nor_does_a_value_that_is_refused(cli: Cli, parked: Said) -> None:
+    sure = ("--why", "w", "--confirm", "r/main/pay#0/1/0") if "shop" in parked.err else ("--why", "w")
+    for value in (f'["{SECRET}"]', f'{{"a": "{SECRET}"}}'):
+        for more in ((), ("--module", str(CODE))):
+            done = cli("inbox", "resolve", "r", "--landed", "--value", value, *more, *sure, "--db", "db")
+            assert (done.code, SECRET in done.err) == (2, False), done

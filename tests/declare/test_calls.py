@@ -189,6 +189,7 @@ def test_options_reach_the_run_and_add_up(caller: Recording) -> None:
         ({"timeout": timedelta(0)}, poimen.BadDeclaration, "timeout="),
         ({"timeout": float("nan")}, poimen.BadDeclaration, "timeout=nan"),
         ({"timeout": "3"}, poimen.BadDeclaration, "timeout='3'"),
+        ({"key": 5}, poimen.BadDeclaration, "key=5"),
         ({"attempts": 0}, poimen.BadDeclaration, "attempts=0"),
         ({"attempts": True}, poimen.BadDeclaration, "attempts=True"),
         ({"attempts": 1.5}, poimen.BadDeclaration, "attempts=1.5"),

@@ -67,6 +67,22 @@ def test_programs_run(page: Page, tmp_path: Path) -> None:
         _run("of_the_page.py", tmp_path, page)
 
 
+def test_a_page_can_be_followed_from_its_top_to_its_end(tmp_path: Path) -> None:
+    (page,) = (page for page in pages() if page.name == "docs/guides/long-lived-agent.md")
+    (tmp_path / "page").mkdir()
+    shell = Shell(tmp_path / "page")
+    for block in page.blocks:
+        if block.file:
+            (shell.folder / block.file).write_text(block.text, encoding="utf-8")
+        elif block.language == "python" and block.runs:
+            (shell.folder / "other.py").write_text(block.text, encoding="utf-8")
+            code, printed = shell.run("python other.py")
+            assert code == 0, f"{page.name}:{block.line} ended with exit {code}\n{printed}"
+        for command in commands(block) if block.language == "console" and block.runs else []:
+            wrong = complaint(command, *shell.run(command.text))
+            assert not wrong, f"{page.name}:{command.line}: $ {command.text}\n{wrong}"
+
+
 def unbound(text: str) -> list[str]:
     """Names that a program uses and nowhere gives a meaning to."""
     bound, used = set(dir(builtins)) | {"__name__"}, set[str]()

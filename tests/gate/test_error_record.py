@@ -501,3 +501,8 @@ def test_any_error_is_the_same_live_and_replayed(
 def test_the_reference_lists_the_builtins() -> None:
     assert f"\n\n{' '.join(f'`{name}`' for name in sorted(BUILTINS))}\n" in PAGE.read_text(encoding="utf-8")
     assert all(isinstance(cls("text"), Exception) for cls in BUILTINS.values())
+
+
+@pytest.mark.parametrize(("said", "text"), [({"code": 3}, "{'code': 3}"), (5, "5"), (None, ""), (["a"], "['a']")])
+def test_one_of_ours_that_was_given_no_text_is_kept_by_its_text(said: Any, text: str) -> None:
+    assert record_of(Rejected(said)).message == text

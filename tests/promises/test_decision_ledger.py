@@ -137,7 +137,8 @@ def test_the_same_again_writes_nothing_and_another_value_is_refused(file: Path) 
         ledger.record_intent("a", {"n": 1, "to": "ann"})
         with pytest.raises(DecisionConflict) as caught:
             ledger.record_intent("a", {"to": "bob", "n": 1})
-        assert "ann" in str(caught.value) and "bob" in str(caught.value) and "'a'" in str(caught.value)
+        assert "decision 'a' is recorded as value " in str(caught.value)
+        assert "ann" not in str(caught.value) and "bob" not in str(caught.value), "digests: a log may keep the text"
         assert (caught.value.ids["recorded"], caught.value.ids["offered"]) == (
             {"to": "ann", "n": 1},
             {"to": "bob", "n": 1},

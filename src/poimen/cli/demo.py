@@ -65,11 +65,13 @@ def explain(session: Session, code: str) -> None:
 
     def words() -> None:
         session.out.line(f"{cls.code} {cls.__name__}", bold=True)
-        session.out.line(text)
+        session.out.whole(text)
         if cls.hint:
-            session.out.line(f"\ngo on: {cls.hint}")
+            session.out.line()
+            session.out.line(f"go on: {cls.hint}")
         others = "".join(f", with {code} where it waits for {what}" for what, code in data["exit_by_reason"].items())
-        session.out.line(f"\nthe command line ends with {data['exit']}{others}")
+        session.out.line()
+        session.out.line(f"the command line ends with {data['exit']}{others}")
 
     session.out.show(data, words)
 

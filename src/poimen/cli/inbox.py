@@ -339,4 +339,4 @@ def probe(session: Session, intent: str, module: str | None, by: str | None, why
     data["command"] = command or None
     session.out.show(data, lambda: session.out.line(f"{said.answer}" + (f": {said.evidence}" if said.evidence else "")))
     if command:
-        session.out.say(f"recorded, nothing is decided; if it convinces you:\n  {command}")
+        session.out.say("recorded, nothing is decided; if it convinces you:", f"  {command}")

@@ -21,7 +21,7 @@ import click
 
 from poimen._typing import override
 from poimen.cli.frame.declaring import DAMAGED, NotWritten, clipped, global_options, later, own_version, pasted
-from poimen.kernel.errors import Corrupt, PoimenError, StorageFailed
+from poimen.kernel.errors import Corrupt, PoimenError, StorageFailed, flat
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -194,7 +194,7 @@ def _outside(given: list[str], error: OSError) -> int:
         title, hint = str(error.strerror), "what was done is done, only its report is missing: poimen runs"
     else:
         name = f": {clipped(str(error.filename))}" if error.filename is not None else ""
-        title, hint = f"the system refused: {error.strerror or error}{name}", "mend the cause and try again"
+        title, hint = flat(f"the system refused: {error.strerror or error}{name}"), "mend the cause and try again"
     _tell(given, StorageFailed.code, title, hint, title)
     try:
         sys.stdout.flush()
@@ -221,7 +221,7 @@ def _tell(given: list[str], code: str, title: str, hint: str, text: str) -> None
         _say(as_json({"error": {"code": code, "title": title, "hint": hint}}))
         return
     if _EXITS.get(code) == _ONE_LINE:
-        text = " ".join(f"{code} {title}{f' · {hint}' if hint else ''}".splitlines())
+        text = flat(f"{code} {title}{f' · {hint}' if hint else ''}")
     _say(clean(text).rstrip())
 
 
@@ -243,7 +243,7 @@ def _given(words: list[str], option: str) -> str | None:
 
 def _usage(error: click.ClickException) -> str:
     lines = [f"{_look_there(error)}"] if isinstance(error, click.UsageError) and error.ctx else []
-    return "\n".join([f"usage: {error.format_message()}", *(f"      go on: {line}" for line in lines)])
+    return "\n".join([f"usage: {flat(error.format_message())}", *(f"      go on: {line}" for line in lines)])
 
 
 def _look_there(error: click.ClickException) -> str:

@@ -41,7 +41,7 @@ _OPTIONS: Final[dict[To, str]] = {"landed": "landed", "not_landed": "not-landed"
 @click.option("--evidence", default="", help="what was seen, and where")
 @click.option(
     "--expect-lsn",
-    type=click.IntRange(min=0),
+    type=click.IntRange(0, 2**63 - 1),
     help="of the last record about it that you saw; a later one is a conflict",
 )
 @click.option("--confirm", metavar="ID", help="the intent's whole id, where nobody can be asked")
@@ -184,8 +184,7 @@ def _sure(session: Session, intent: IntentView, to: To, confirm: str | None, why
         raise click.UsageError(f"nobody can be asked here: give --confirm {word(str(intent.id))}{missing}")
     why = session.why(why, what=f"say {said_so}")
     if confirm is None:
-        session.out.say(f"{intent.says}\n{intent.id}, LSN {intent.last_lsn}")
-        session.out.say("\n".join(consequences(ended)))
+        session.out.say(intent.says, f"{intent.id}, LSN {intent.last_lsn}", *consequences(ended))
         said = click.prompt(f"type {said_so} to record that, anything else to stop", err=True)
         if said.strip() != said_so:
             raise click.Abort
@@ -208,4 +207,4 @@ def _resolved(
         session.out.say(consequences(ended)[0])
     if row["command"]:
         what = row["command"].replace("FILE_OR_MODULE", word(module)) if module is not None else row["command"]
-        session.out.say(f"run {row['id']} is {row['state']}, {row['reason']}\n      go on: {what}")
+        session.out.say(f"run {row['id']} is {row['state']}, {row['reason']}", f"      go on: {what}")

@@ -34,6 +34,7 @@ from poimen.engine.client import Client, same_input
 from poimen.engine.runtime import driven, letting_go
 from poimen.engine.worker import Worker
 from poimen.kernel.errors import NotFound, PoimenError, RunWaiting, StorageFailed
+from poimen.kernel.ids import checked_tags
 from poimen.kernel.ids import run_id as checked_id
 from poimen.later import not_built
 from poimen.log.opening import file_of
@@ -175,7 +176,7 @@ def _lines(spec: WorkflowSpec, text: str, prefix: str | None) -> list[_Line]:
         tags = given.get("tags") or {}
         if not isinstance(tags, dict):
             raise click.UsageError(f'{where}: tags are an object of texts, such as {{"team": "billing"}}')
-        tags = {str(name): str(value) for name, value in tags.items()}
+        tags = checked_tags({str(name): str(value) for name, value in tags.items()})
         found.append(_Line(number=number, run=checked_id(run), call=call, tags=tags))
     twice = {line.run for line in found if sum(other.run == line.run for other in found) > 1}
     if twice:
@@ -309,7 +310,7 @@ def _tag(text: str) -> tuple[str, str]:
 def _print(session: Session, spec: WorkflowSpec, run: str, result: Any) -> int:
     plain = _plain(result, spec)
     data = {"run_id": run, "workflow": spec.name, "state": "SUCCEEDED", "result": plain}
-    session.out.show(data, lambda: session.out.line(_as_text(plain)))
+    session.out.show(data, lambda: session.out.whole(_as_text(plain)))
     session.out.detail(f"run {run} SUCCEEDED")
     return 0
 
@@ -332,6 +333,7 @@ def _admit(session: Session, call: Call[Any], run: str, tags: dict[str, str], ta
             return (await client.start(call, run_id=run, tags=tags)).is_new
 
     is_new = asyncio.run(admitted())
+    session.mark()
     data = {"run_id": run, "workflow": call.workflow, "is_new": is_new}
     session.out.show(data, lambda: session.out.line(run))
     said = "admitted" if is_new else "there already"
@@ -346,14 +348,11 @@ def _each(session: Session, spec: WorkflowSpec, lines: list[_Line]) -> int:
     """Run all lines, some at once; the worst end is the exit code."""
     if session.dry_run:
         _refuse_other_input(session, {line.run: line.call for line in lines})
-        rows: list[Any] = [
-            {"run_id": line.run, "line": line.number, "input": json.loads(line.call.packed)} for line in lines
-        ]
-        session.out.show(
-            rows, lambda: session.out.table(("run", "line"), ((r["run_id"], str(r["line"])) for r in rows))
-        )
+        rows: list[Any] = [{"run_id": x.run, "line": x.number, "input": json.loads(x.call.packed)} for x in lines]
+        session.out.show(rows, lambda: session.out.table(("run", "line"), ((x.run, str(x.number)) for x in lines)))
         return 0
     ends = asyncio.run(_drive(session, spec, lines))
+    session.mark()
     session.out.show(ends, lambda: None)
     bad = [one for one in ends if one["exit"]]
     session.out.say(f"{len(ends)} runs, {len(ends) - len(bad)} succeeded")

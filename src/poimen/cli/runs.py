@@ -340,4 +340,4 @@ def _changed(session: Session, run: str, *, before: bool, did: str, was: str) ->
     said = was if before else f"would be {did}" if session.dry_run else did
     session.out.show(data, lambda: session.out.line(f"run {run}: {said}"))
     if row["command"] and not before:
-        session.out.say(f"it is {row['state']}, {row['reason']}\n      go on: {row['command']}")
+        session.out.say(f"it is {row['state']}, {row['reason']}", f"      go on: {row['command']}")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, overload
 
 from poimen import clock, effects
 from poimen.blobs.tables import TieredBlobs
@@ -22,7 +22,7 @@ from poimen.engine.waiters import WATCH_S
 from poimen.gate import points
 from poimen.kernel.errors import Corrupt, NotFound, ReadOnly, RunExists
 from poimen.kernel.events import RunAdmitted
-from poimen.kernel.ids import TRUNK, IntentId
+from poimen.kernel.ids import TRUNK, IntentId, checked_tags
 from poimen.kernel.ids import run_id as checked_id
 from poimen.later import not_built
 from poimen.log import codec
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from poimen.log.api import Store
 
 T = TypeVar("T")
+
+_CLOSED: Final = "the client is not open: use `async with poimen.Client() as c:` or `await Client.open()`"
 
 
 class Client:
@@ -101,27 +103,21 @@ class Client:
     def store(self) -> Store:
         """The log's backend. Raises RuntimeError while the client is not open."""
         if self._store is None:
-            raise RuntimeError(
-                "the client is not open: use `async with poimen.Client() as c:` or `await Client.open()`"
-            )
+            raise RuntimeError(_CLOSED)
         return self._store
 
     @property
     def door(self) -> Door:
         """The log's door."""
         if self._door is None or self._store is None:
-            raise RuntimeError(
-                "the client is not open: use `async with poimen.Client() as c:` or `await Client.open()`"
-            )
+            raise RuntimeError(_CLOSED)
         return self._door
 
     @property
     def bodies(self) -> TieredBlobs:
         """Where large bodies lie."""
         if self._bodies is None or self._store is None:
-            raise RuntimeError(
-                "the client is not open: use `async with poimen.Client() as c:` or `await Client.open()`"
-            )
+            raise RuntimeError(_CLOSED)
         return self._bodies
 
     def writable(self) -> None:
@@ -175,6 +171,7 @@ class Client:
             RunExists: a run of this id exists with other input.
             BadRunId: the id cannot be used.
             NotACall: a workflow was given that was not called, or something else.
+            NotStorable: a tag is no text, or its name is empty or holds `=`.
             NotBuiltYet: for `timeout`, `deadline`, `queue`, `priority` and `budget` in this version.
         """
         must_be_call(call, by="client.start")
@@ -185,7 +182,7 @@ class Client:
         if timeout is not None or deadline is not None:
             not_built("start(timeout=)")
         identity = checked_id(run_id) if run_id is not None else checked_id(clock.uuid7())
-        is_new = self._admit(call, identity, dict(tags or {}))
+        is_new = self._admit(call, identity, checked_tags({} if tags is None else tags))
         points.reach("admitted", call.workflow)
         self.nudge(identity)
         return Run(self, identity, is_new=is_new, annotation=call.spec.parameters.result)
@@ -286,6 +283,7 @@ class Client:
 
         Raises:
             NotFound, Conflict: there is none of this id, or it is closed.
+            NotStorable: `by` is empty, or is no text.
         """
         self.writable()
         desk.claim(self.store, self.door, item_id, by=by)
@@ -318,9 +316,11 @@ class Client:
         Raises:
             NotFound: no such intent.
             Conflict: it is closed already, or has changed since.
-            NotStorable: the result cannot be stored, or is none of the tool's.
+            NotStorable: the result cannot be stored, is none of the tool's or does not go with `to`; a text is missing,
+                or something is of another type. Nothing was written.
         """
         self.writable()
+        desk.must_be_said(to, by=by, why=why, evidence=evidence, has_value=result is not ..., expect_lsn=expect_lsn)
         value = None if result is ... else self.bodies.payload(self._packed(intent_id, result))
         desk.resolve(
             self.store, self.door, intent_id, to, by=by, why=why, evidence=evidence, value=value, expect_lsn=expect_lsn

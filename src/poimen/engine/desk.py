@@ -9,8 +9,9 @@ Source: design protocol.md, sections 3 ("Decisions") and 5 ("After Indeterminate
 
 from __future__ import annotations
 
+import json
 import logging
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from poimen import clock
 from poimen.declare import values
@@ -20,6 +21,7 @@ from poimen.engine.reading import find_intent, has_ended, read_run
 from poimen.gate.guard import ask_once
 from poimen.kernel.errors import Conflict, NotFound, NotStorable, PoimenError
 from poimen.kernel.events import CancelRequested, DecisionSettled, ResumeRequested, subject
+from poimen.kernel.ids import check_lsn, said
 from poimen.kernel.intent import IntentClaimed, IntentProbed, IntentResolved, Resolution
 from poimen.kernel.views import trunk
 from poimen.log import codec
@@ -43,10 +45,6 @@ To = Literal["landed", "not_landed", "abandoned"]
 
 WITHOUT_VALUE = frozenset({"", "None", "Any", "typing.Any", "object"})
 """Result annotations, in words, of tools that an operator may declare landed without a value."""
-
-
-_SHOWN: Final = 80
-"""Bytes of a value that a message shows."""
 
 
 class Refused(PoimenError):
@@ -77,7 +75,9 @@ def cancel(store: Store, door: Door, run: str, *, by: str, why: str) -> bool:
 
     Raises:
         NotFound: no such run.
+        NotStorable: who or why is missing, or is no text.
     """
+    said(by=by, why=why)
     while True:
         view, _ = read_run(store, run)
         line = trunk(view)
@@ -96,7 +96,9 @@ def resume(store: Store, door: Door, run: str, *, by: str, why: str) -> None:
     Raises:
         NotFound: no such run.
         Refused: it does not wait.
+        NotStorable: as `cancel`.
     """
+    said(by=by, why=why)
     view, _ = read_run(store, run)
     line = trunk(view)
     if line.state.name in TERMINAL_STATES:
@@ -110,7 +112,9 @@ def claim(store: Store, door: Door, intent_id: str, *, by: str) -> None:
     Raises:
         NotFound: no such intent.
         Conflict: it is closed already, or another person has claimed it meanwhile.
+        NotStorable: as `cancel`.
     """
+    said(by=by)
     view, intent = find_intent(store, intent_id)
     must_be_open(intent)
     event = IntentClaimed(step=intent.id.step, attempt=intent.id.attempt, ordinal=intent.id.ordinal, by=by)
@@ -146,8 +150,9 @@ def resolve(
         NotFound: no such intent.
         Conflict: it is closed already, or something about it has changed since.
         Refused: a live worker reports that the call is running, or a value is needed and was not given.
-        NotStorable: the value is none that the tool could have returned.
+        NotStorable: the value is none that the tool could have returned, or as `must_be_said`.
     """
+    must_be_said(to, by=by, why=why, evidence=evidence, has_value=False)  # what does not belong to it is left out
     view, intent = may_resolve(store, intent_id, to, value=value)
     event = IntentResolved(
         step=intent.id.step,
@@ -162,6 +167,41 @@ def resolve(
     )
     seen = intent.last_lsn if expect_lsn is None else expect_lsn
     return append(door, view.run, intent.id.branch, event, expect_lsn=seen)
+
+
+def must_be_said(
+    to: object, *, by: object, why: object, evidence: object, has_value: bool, expect_lsn: object = 0
+) -> None:
+    """Refuse a resolution that says nothing, or two things.
+
+    Arguments:
+        to: what is known now.
+        by: who says so.
+        why: for the record.
+        evidence: from what.
+        has_value: whether it has what the call would have returned.
+        expect_lsn: the LSN that its author saw.
+
+    Raises:
+        NotStorable: `to` is none of the three, a value does not belong to it, a text is missing or is none, or the
+            LSN is none.
+    """
+    said(by=by, why=why, evidence=evidence)
+    check_lsn(expect_lsn, name="expect_lsn")
+    if to not in get_args(To):
+        raise NotStorable(
+            "to is none of landed, not_landed and abandoned",
+            why="nothing was recorded",
+            hint='say what you have found out, such as to="not_landed"',
+            path="to",
+        )
+    if has_value and to != "landed":
+        raise NotStorable(
+            f"a result was given with {to}",
+            why="what did not land, or what nobody knows of, has returned nothing",
+            hint='leave out result=, or say to="landed"',
+            path="result",
+        )
 
 
 def may_resolve(store: Store, intent_id: str, to: To, *, value: Payload | None) -> tuple[RunView, IntentView]:
@@ -181,9 +221,9 @@ def may_resolve(store: Store, intent_id: str, to: To, *, value: Payload | None) 
     _must_fit(store, view, intent, to, given=value is not None)
     returns = intent.pending.returns
     if to == "landed" and isinstance(value, bytes) and not values.may_be(returns, value):
-        shown = value[:_SHOWN].decode(errors="replace") + ("…" if len(value) > _SHOWN else "")
+        given = type(json.loads(value)).__name__  # the value itself may be a secret
         raise NotStorable(
-            f"{intent.id} returns {returns}, and the value given is {shown}",
+            f"{intent.id} returns {returns}, and the value given is a {given}",
             why="the run goes on with the value, and its code could not read this one",
             hint=f"give a {returns} as JSON; a text has quotes: '\"text\"'",
             path="value",
@@ -238,7 +278,9 @@ async def ask_probe(
 
     Raises:
         NotFound: no such intent, or its tool is not loaded here, or has no probe.
+        NotStorable: as `claim`.
     """
+    said(by=by)
     view, intent = find_intent(store, intent_id)
     tool = intent.pending.tool
     spec = with_probe(registry, tool)
@@ -250,8 +292,8 @@ async def ask_probe(
     )
     asked_at = clock.wall_us()
     scope = BodyScope(where, intent.pending.request_id, probing=True)
-    answer, said, evidence, value = await ask_once(spec, body, intent, scope, threads)
-    probed(door, intent, said, by=by, evidence=evidence, asked_at=asked_at, value=value)
+    answer, kind, evidence, value = await ask_once(spec, body, intent, scope, threads)
+    probed(door, intent, kind, by=by, evidence=evidence, asked_at=asked_at, value=value)
     return answer
 
 
@@ -277,7 +319,9 @@ def close_decision(store: Store, door: Door, run: str, decision_id: str, *, by: 
     Raises:
         NotFound: no such run or decision.
         Conflict: somebody else has closed it meanwhile.
+        NotStorable: as `cancel`.
     """
+    said(by=by, why=why)
     view, _ = read_run(store, run)
     line = trunk(view)
     known = line.decisions.get(decision_id)

@@ -142,9 +142,12 @@ class Run(Generic[T_co]):
         Arguments:
             why: for the record.
             by: who asks; `POIMEN_BY` or user@host when left out.
+
+        Raises:
+            NotStorable: one of them is empty, or is no text.
         """
         self._client.writable()
-        desk.cancel(self._client.store, self._client.door, self.id, by=by or actor(), why=why)
+        desk.cancel(self._client.store, self._client.door, self.id, by=actor() if by is None else by, why=why)
         self._client.nudge(self.id)
 
     async def events(self, *, after: int = 0, follow: bool = False) -> AsyncIterator[Record]:

@@ -120,7 +120,8 @@ def _attributes(exc: BaseException) -> Mapping[str, object]:
 def message_of(exc: BaseException) -> str:
     """The text of an exception, bounded; a text that cannot be had is replaced by one that says so."""
     try:
-        return _cut(exc.message if isinstance(exc, PoimenError) else str(exc))
+        said: object = exc.message if isinstance(exc, PoimenError) else exc  # one of ours may be given anything too
+        return _cut("" if said is None else str(said))
     except Exception as broken:  # noqa: BLE001 (as above)
         return f"<no text: it raised {type(broken).__name__}>"
 

@@ -48,14 +48,14 @@ class PoimenError(Exception):
 
     @override
     def __str__(self) -> str:
-        lines = [f"{self.code} {self.message or type(self).title()}"]
-        if self.where:
-            lines.append(f"      at {self.where}")
-        if self.why:
-            lines.append(f"      {self.why}")
-        if self.hint:
-            lines.append(f"      go on: {self.hint}")
-        return "\n".join(lines)
+        parts = (("at ", self.where), ("", self.why), ("go on: ", self.hint))
+        first = f"{self.code} {flat(self.message) or type(self).title()}"
+        return "\n".join([first, *(f"      {head}{flat(said)}" for head, said in parts if said)])
+
+
+def flat(text: object) -> str:
+    """A text on one line: what somebody else has said, a far side perhaps, cannot look like a line of ours."""
+    return " ".join(str(text).splitlines())
 
 
 # ---- you: the code or the call is wrong --------------------------------------------------------------------
@@ -236,7 +236,7 @@ class StepError(PoimenError):
 
     @override
     def __str__(self) -> str:
-        return f"{self.type}: {self.message}" if self.message else self.type
+        return flat(f"{self.type}: {self.message}" if self.message else self.type)
 
 
 # ---- the operator must decide ------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Names of things: runs, branches, steps, attempts, intents.
+"""Names of things: runs, branches, steps, attempts, intents; and what an outsider may say of them.
 
 Plain text ids with one written form each, so that an id can be read aloud, typed and grepped. This
 module must never know how an id is made: randomness and clocks live in the shell.
@@ -9,11 +9,15 @@ Source: design protocol.md, sections 3 and 5.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, NewType
+from typing import TYPE_CHECKING, Final, NewType, NoReturn
 
 from poimen._typing import override
-from poimen.kernel.errors import DuplicateKey, NotFound, PoimenError
+from poimen.kernel.errors import DuplicateKey, NotFound, NotStorable, PoimenError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 RunId = NewType("RunId", str)
 BranchId = NewType("BranchId", str)
@@ -24,6 +28,7 @@ TRUNK: Final = BranchId("main")
 
 _RUN_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+=-]{0,199}")
 _MAX_KEY: Final = 400
+_MAX_LSN: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -88,9 +93,9 @@ def run_id(text: str) -> RunId:
     Raises:
         BadRunId: when it is anything else.
     """
-    if not _RUN_ID.fullmatch(text):
+    if not isinstance(text, str) or not _RUN_ID.fullmatch(text):
         raise BadRunId(
-            f"{text!r} cannot be a run id",
+            f"{text if isinstance(text, str) else type(text)!r} cannot be a run id",
             why="a run id has 1 to 200 letters, digits and . _ : @ + = -, and starts with a letter or a digit",
             hint="choose an id such as 'order-42'",
         )
@@ -115,3 +120,63 @@ def explicit_key(text: str) -> StepKey:
             hint="choose another key=",
         )
     return StepKey(text)
+
+
+# ---- what an outsider says -------------------------------------------------------------------------------------
+
+
+def said(*, may_be_empty: Collection[str] = ("evidence",), **texts: object) -> None:
+    """Check what somebody says for the record, before anything is written.
+
+    Arguments:
+        may_be_empty: names of those that need no words.
+        texts: by the names of the arguments.
+
+    Raises:
+        NotStorable: one is no text, is empty, or holds what UTF-8 cannot; it is named, and not shown.
+    """
+    for name, text in texts.items():
+        if not isinstance(text, str):
+            _refuse(name, f"{name} is a {type(text).__name__}", f"give {name} as a text")
+        if not text.strip() and name not in may_be_empty:
+            _refuse(name, f"{name} is empty", "say it: the record is read when nobody remembers")
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            _refuse(name, f"{name} holds a lone surrogate, which UTF-8 cannot say", f"give {name} as a text")
+
+
+def checked_tags(tags: object) -> dict[str, str]:
+    """The tags of a run, checked: texts by names that are not empty and hold no `=`.
+
+    Raises:
+        NotStorable: they are anything else.
+    """
+    if not isinstance(tags, Mapping):
+        _refuse("tags", f"tags is a {type(tags).__name__}", 'give names and values, such as {"team": "billing"}')
+    for name, value in tags.items():
+        said(**{"the name of a tag": name})
+        if "=" in name:
+            _refuse(
+                "tags",
+                f"the name of tag {name!r} holds a '='",
+                "`=` parts the name from the value where tags are sought",
+            )
+        said(may_be_empty=(f"tag {name!r}",), **{f"tag {name!r}": value})
+    return dict(tags)
+
+
+def check_lsn(lsn: object, *, name: str) -> None:
+    """Check a position that somebody says they have seen.
+
+    Raises:
+        NotStorable: it is no whole number from 0 to 2**63-1.
+    """
+    if type(lsn) is not int:
+        _refuse(name, f"{name} is a {type(lsn).__name__}", "give the number that InboxItem.lsn has")
+    if not 0 <= lsn <= _MAX_LSN:
+        _refuse(name, f"{name} is no LSN: it is not between 0 and 2**63-1", "give the number that InboxItem.lsn has")
+
+
+def _refuse(path: str, what: str, hint: str) -> NoReturn:
+    raise NotStorable(what, why="nothing was recorded", hint=hint, path=path)

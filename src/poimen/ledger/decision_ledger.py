@@ -110,11 +110,12 @@ class DecisionLedger:
             if recorded is None:
                 self._append("intent", decision_id, text)
             elif recorded != text:
+                was, now = lines.digest(recorded), lines.digest(text)
                 raise DecisionConflict(
-                    f"decision {decision_id!r} is recorded as {lines.short(recorded)}, not as {lines.short(text)}",
+                    f"decision {decision_id!r} is recorded as value {was}, not as {now}",
                     where=str(self.path),
                     why="an id names one choice for ever; the recorded one stands and nothing was written",
-                    hint="use the recorded decision, or give another choice another id",
+                    hint="use the recorded decision (attribute `recorded`), or give another choice another id",
                     decision_id=decision_id,
                     recorded=json.loads(recorded),
                     offered=json.loads(text),

@@ -12,6 +12,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
 from poimen.kernel.errors import Corrupt, NotStorable
@@ -34,6 +35,7 @@ _DEEPEST: Final = _MAX_DEPTH + 2
 """Of a line of ours: the event around a decision whose innermost value is empty brackets."""
 _STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _SHOWN_CHARS: Final = 200
+_DIGITS: Final = 8
 _PLAIN: Final = (type(None), bool, int, float, str, list, dict)
 _KEYS: Final = {"intent": {"decision", "decision_id", "event"}, "commit": {"decision_id", "event"}}
 _HEAD: Final = b'{"decision'
@@ -171,6 +173,11 @@ def encode(kind: str, decision_id: str, text: str = "") -> bytes:
 def short(text: str) -> str:
     """A text as a message shows it."""
     return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}… ({len(text)} characters)"
+
+
+def digest(text: str) -> str:
+    """A value as a message shows it, which may be confidential: the start of its digest."""
+    return sha256(text.encode()).hexdigest()[:_DIGITS]
 
 
 def _dumps(value: object) -> str:

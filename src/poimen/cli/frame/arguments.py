@@ -57,7 +57,7 @@ def bound(signature: Signature, words: Sequence[str]) -> tuple[list[Any], dict[s
             continue
         place = places[len(args)] if len(args) < len(places) else more
         if place is None:
-            raise click.UsageError(f"{clipped(word)!r} is one word too many: it takes {_takes(places)}")
+            raise click.UsageError(f"one word too many: it takes {_takes(places)}")
         args.append(value_of(place, word))
     return args, kwargs
 
@@ -104,7 +104,7 @@ def value_of(parameter: Parameter, text: str) -> Any:
         text: as typed.
 
     Raises:
-        click.UsageError: the text does not fit.
+        click.UsageError: the text does not fit; the message has types, and no value.
     """
     annotation = Any if parameter.annotation is Parameter.empty else parameter.annotation
     bare = _bare(annotation)
@@ -115,6 +115,7 @@ def value_of(parameter: Parameter, text: str) -> Any:
     readings = [*_as_json(text), text]
     if _takes_text(bare):
         readings = [None, text] if text == "null" and type(None) in get_args(bare) else [text, *_as_json(text)]
+    given = type(next(iter(_as_json(text)), text)).__name__  # never the text: arguments are shown on demand only
     details: list[str] = []
     for tree in readings:
         try:
@@ -122,7 +123,7 @@ def value_of(parameter: Parameter, text: str) -> Any:
         except NotStorable as error:
             details.append(error.message)
     more = f" ({details[0]})" if len(details) > 1 else ""
-    raise click.UsageError(f"{parameter.name}: {clipped(text)!r} does not fit {label(annotation)}{more}")
+    raise click.UsageError(f"{parameter.name}: a {given} does not fit {label(annotation)}{more}")
 
 
 def from_json(text: str) -> Any:

@@ -1,8 +1,8 @@
 """What commands print: data on stdout, talk on stderr; text for people or JSON for programs.
 
 Text that agents, tools or far sides wrote may hold terminal escapes: everything printed here goes through
-`clean` or, as JSON, through escapes. This module must never know what the data means; it keeps the invariant that
-no byte of such text can steer a terminal.
+`clean` or, as JSON, through escapes. This module must never know what the data means; it keeps the invariants that
+no byte of such text can steer a terminal, and that none of it begins a line.
 
 Source: design api.md, "Command line".
 """
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from poimen import clock
 from poimen.cli.frame.declaring import NotWritten
+from poimen.kernel.errors import flat
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -174,11 +175,15 @@ class Output:
         _flush()
 
     def line(self, text: str = "", *, bold: bool = False) -> None:
-        """Print a line of data for people."""
-        said = clean(text)
+        """Print one line of data for people, whatever the text is: nothing recorded can look like a line of its own."""
+        said = flat(clean(text))
         if bold and said and self.colored(sys.stdout):
             said = f"\x1b[1m{said}\x1b[0m"
         _write(said + "\n")
+
+    def whole(self, text: str) -> None:
+        """Print a text with all its lines: only what was asked for, where nothing of ours stands beside it."""
+        _write(clean(text) + "\n")
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[str]], *, states: str = "state") -> None:
         """Print a table for people; on a terminal long cells are folded, elsewhere nothing is.
@@ -217,11 +222,11 @@ class Output:
 
     # ---- talk ----------------------------------------------------------------------------------------------------
 
-    def say(self, text: str) -> None:
-        """Say something beside the data; who asked for JSON reads nothing but errors there."""
+    def say(self, *lines: str) -> None:
+        """Say something beside the data, a line each; who asked for JSON reads nothing but errors there."""
         if not self.quiet and self.form != "json":
             with suppress(OSError):  # who does not listen misses the talk, not the work
-                sys.stderr.write(clean(text) + "\n")
+                sys.stderr.write("".join(f"{flat(clean(line))}\n" for line in lines))
                 sys.stderr.flush()
 
     def detail(self, text: str) -> None:

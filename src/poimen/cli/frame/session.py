@@ -28,7 +28,7 @@ from poimen.cli.frame.output import Output, rfc3339
 from poimen.engine.handle import actor
 from poimen.engine.reading import feed_end
 from poimen.kernel.errors import ConfigurationError, Corrupt, NotFound, StorageFailed
-from poimen.log.opening import locate, open_store, redacted
+from poimen.log.opening import file_of, locate, open_store, redacted
 from poimen.log.writer import Door
 
 if TYPE_CHECKING:
@@ -75,6 +75,8 @@ class Session:
         self.db: str | None = given.get("db")
         self.limit: int | None = given.get("limit")
         self.after: str = given.get("after") or ""
+        if given.get("after") is not None and not self.after:
+            raise click.UsageError("--after is empty: say after which item, or leave it out")
         self.content = bool(given.get("content"))
         self.dry_run = bool(given.get("dry_run"))
         self.yes = bool(given.get("yes"))
@@ -134,6 +136,13 @@ class Session:
         finally:
             log.store.close()
 
+    def mark(self) -> None:
+        """Note how far the log goes now, for `as_of` of a command that did not look but act."""
+        file = file_of(self.location.url)
+        if self.out.form == "json" and file is not None and is_there(file):
+            with self.reading():
+                pass
+
     def _open(self, *, read_only: bool) -> Log:
         with self._naming_source():
             store = open_store(self.location.url, read_only=read_only, must_exist=True)
@@ -162,6 +171,7 @@ class Session:
         finally:
             logger.removeHandler(listener)
             logger.setLevel(level)
+        self.mark()
 
     def command(self, text: str) -> str:
         """A command to be pasted: with the database and the settings, where they were given on this line."""

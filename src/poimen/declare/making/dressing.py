@@ -164,6 +164,8 @@ def _with(spec: ToolSpec, before: Options, given: Mapping[str, Any]) -> Options:
     """The options with what was given now; each is checked, so that a refusal comes where it was written."""
     chosen = {name: value for name, value in given.items() if value is not None}
     if "key" in chosen:
+        if not isinstance(chosen["key"], str):
+            _refuse(spec, f"key={chosen['key']!r} is not a text")
         explicit_key(chosen["key"])
     if "timeout_s" in chosen:
         found = seconds(chosen["timeout_s"])
