@@ -60,7 +60,9 @@ def test_an_interrupt_ends_with_130_and_cancels_nothing(tmp_path: Path) -> None:
     assert running.stdout.readline() == "entered\n"
     running.send_signal(signal.SIGINT)
     _, said = running.communicate(timeout=TIMEOUT_S)
-    assert (running.returncode, said.strip()) == (130, "interrupted")
+    told, _, last = said.strip().rpartition("\n")
+    assert (running.returncode, last) == (130, "interrupted")
+    assert told.strip() == "the end of what still runs will not be on record: h/stuck#0/1/0"
 
     run = child("runs", "show", "h", "--db", "db", "--json", cwd=tmp_path).data
     assert (run["state"], run["cancel"], run["driven"]) == ("RUNNING", None, False)
