@@ -11,6 +11,7 @@ import pytest
 
 from poimen.kernel.errors import Corrupt
 from poimen.log import wal
+from poimen.log.disk import doubt, files
 from poimen.log.disk.files import Sides
 from poimen.log.sqlite import SqliteStore
 from tests.log.stores import Child, admitted, batch, damages, edited, landed, lsns
@@ -78,6 +79,12 @@ def test_a_bit_that_was_flipped_before_other_commits_is_damage(db: Path, part: f
     flipped(wal_of(db), 32 + FRAME * (commits(db)[broken] - 1) + at)
     refused(db, "damaged in frame")
     assert ("", 0) in damages(db)
+
+
+def test_a_commit_in_doubt_hides_no_damage(db: Path) -> None:
+    doubt.mark(files.Sides.of(db), (), worker="w", error="disk I/O error")
+    flipped(wal_of(db), 32 + FRAME * (commits(db)[2] - 1) + 100)
+    refused(db, "damaged in frame")
 
 
 def test_a_last_transaction_that_is_torn_was_never_acknowledged(db: Path) -> None:

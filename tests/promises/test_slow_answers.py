@@ -317,3 +317,96 @@ def test_a_call_s_own_time_is_no_change_of_declaration(tmp_path: Path) -> None:
     assert play(tmp_path, program) == "1\n"
     rules = [event.rule for event in events(tmp_path / "p.db") if isinstance(event, RuleApplied)]
     assert rules == ["key-alive"]
+
+
+# ---- several bodies of one effect, and calls that nobody wants any more ----------------------------------------------
+
+ENDS: dict[int, threading.Event] = {}
+
+
+@poimen.tool(effect=effects.IDEMPOTENT, timeout=0.05, grace=0.01, max_sends=2)
+def twice_deaf(n: int) -> str:
+    CALLS.append("deaf")
+    mine = ENDS.setdefault(len(CALLS), threading.Event())
+    mine.wait(timeout=30)
+    raise ConnectionResetError("the answer was lost")
+
+
+@poimen.workflow
+async def waits_for_two(n: int) -> str:
+    return await twice_deaf.aio(n)
+
+
+def test_not_landed_is_refused_until_the_last_body_has_ended(tmp_path: Path) -> None:
+    ENDS.clear()
+
+    async def refused(runtime: poimen.Runtime) -> bool:
+        (item,) = [item async for item in runtime.inbox()]
+        try:
+            await runtime.resolve(item.id, "not_landed", by="op", why="hope", expect_lsn=item.lsn)
+        except poimen.PoimenError as error:
+            return "is running" in str(error)
+        return False
+
+    async def main() -> list[bool]:
+        async with poimen.Runtime(str(tmp_path / "p.db")) as runtime:
+            run = await runtime.start(waits_for_two(1), run_id="r")
+            with pytest.raises(poimen.RunWaiting):
+                await run.result(waiting="raise", timeout=30)
+            assert len(CALLS) == 2
+            found = [await refused(runtime)]
+            ENDS[1].set()
+            while not [e for e in events(tmp_path / "p.db") if isinstance(e, RuleApplied) and e.rule == "call-ended"]:
+                await asyncio.sleep(0)
+            found.append(await refused(runtime))
+            ENDS[2].set()
+            while len([e for e in events(tmp_path / "p.db") if getattr(e, "rule", "") == "call-ended"]) < 2:
+                await asyncio.sleep(0)
+            found.append(await refused(runtime))
+            return found
+
+    try:
+        assert asyncio.run(main()) == [True, True, False]
+    finally:
+        for end in ENDS.values():
+            end.set()
+
+
+@poimen.tool(effect=effects.AT_MOST_ONCE, timeout=0.05, grace=0.01, attempts=3, backoff=60.0)
+def backs_off(n: int) -> str:
+    GO.wait(timeout=30)
+    raise poimen.NotSent("not now")
+
+
+@poimen.workflow
+async def gives_up(n: int) -> str:
+    waiting = asyncio.ensure_future(backs_off.aio(n))
+    await late_enough.aio()
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    return "gave up"
+
+
+@poimen.tool(effect=effects.READ)
+def late_enough() -> None:
+    SAID.wait(timeout=30)
+
+
+SAID = threading.Event()
+
+
+def test_a_call_that_is_cancelled_in_its_back_off_holds_nothing_up(tmp_path: Path) -> None:
+    SAID.clear()
+
+    async def main() -> str:
+        async with poimen.Runtime(str(tmp_path / "p.db")) as runtime:
+            run = await runtime.start(gives_up(1), run_id="r")
+            while not [e for e in events(tmp_path / "p.db") if type(e).__name__ == "AttemptIndeterminate"]:
+                await asyncio.sleep(0)
+            GO.set()
+            while not [e for e in events(tmp_path / "p.db") if type(e).__name__ == "LateOutcome"]:
+                await asyncio.sleep(0)
+            SAID.set()
+            return await run.result(timeout=30)
+
+    assert asyncio.run(main()) == "gave up"

@@ -19,7 +19,6 @@ from poimen.cli.frame.output import Json, one_line, rfc3339, us_of
 from poimen.cli.frame.session import part_of
 from poimen.cli.intents import heading, heads_from, intent_shape, records_by_intent
 from poimen.engine import desk, reading, standing
-from poimen.engine.surface.results import Standing
 from poimen.kernel.branch import BranchState, WaitReason, moves_by_itself
 from poimen.kernel.errors import Conflict
 from poimen.kernel.ids import run_id as checked_id
@@ -48,12 +47,12 @@ def row_shape(session: Session, log: Log, head: Head) -> Any:
     """A run as a row: what it is, where it stands, what moves it."""
     ended = head.state in TERMINAL_STATES
     view = RunView(run=head.run)
-    stands: Standing | None = Standing(
-        state=BranchState(head.state), reason="its records cannot be read", command="poimen log check", lsn=head.lsn
-    )
+    reason: str | None = "its records cannot be read"
+    what: str | None = "poimen log check"
     with log.passing_damage():
         view, _ = reading.read_run(log.store, head.run, upto=1 if ended else None)
         stands = None if ended else standing.standing_of(view, head, driven=is_driven(log, head))
+        reason, what = (stands.reason, stands.command) if stands else (None, None)
     admitted = view.admitted
     return {
         "id": head.run,
@@ -64,8 +63,8 @@ def row_shape(session: Session, log: Log, head: Head) -> Any:
         "by": admitted.by if admitted else "",
         "tags": dict(admitted.tags) if admitted else {},
         "driven": is_driven(log, head),
-        "reason": stands.reason if stands else None,
-        "command": session.command(stands.command) if stands and stands.command else None,
+        "reason": reason,
+        "command": session.command(what) if what else None,
     }
 
 

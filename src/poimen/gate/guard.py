@@ -74,7 +74,7 @@ class Guard:
         self._unused: Arguments | None = spec.parameters.unpack(packed)
         self.key: Key = (pending.step, pending.attempt, pending.ordinal)
         self.error: BaseException | None = None
-        self.running = False
+        self.running = 0
         self._stop = ""
         self._open: _call.OpenCall | None = None
 
@@ -104,7 +104,7 @@ class Guard:
     @property
     def in_thread(self) -> bool:
         """Whether a body of it is at work that nothing can stop."""
-        return self.running or (self._open is not None and not self.spec.is_async)
+        return self.running > 0 or (self._open is not None and not self.spec.is_async)
 
     # ---- the four steps ----------------------------------------------------------------------------------------
 
@@ -173,7 +173,7 @@ class Guard:
         ended = await call.end(timeout_s=self.terms.timeout_us / 1e6, grace_s=self.terms.grace_us / 1e6)
         self._open = None
         if isinstance(ended, GivenUp):
-            self.running = True
+            self.running += 1
             self.port.left_running(self.key)
             return _Maybe(ended.why)
         return self._judged(ended)
@@ -188,7 +188,7 @@ class Guard:
         return _Maybe(f"{type(ended.error).__name__}: {message_of(ended.error)}"[:500]) if judged is None else judged
 
     def _late(self, send: int, ended: Value | Raised) -> None:
-        self.running = False
+        self.running = max(0, self.running - 1)
         try:
             judged = self._judged(ended)
         except StorageFailed as error:

@@ -178,7 +178,7 @@ class AttemptTimedOut:
 class AttemptIndeterminate:
     """The attempt ended with an effect unknown. `told`: the workflow was given IndeterminateOutcome.
 
-    The calls of the effects in `running` were given up and go on.
+    The calls of the effects in `running` were given up and go on: an ordinal for each call.
     """
 
     step: str

@@ -243,7 +243,7 @@ def _ended(
             cause = _unknown_cause(event)
             attempt.told, attempt.unknown_ordinals = event.told, event.unknown
             for ordinal in event.running:
-                attempt.intents[ordinal].running = True
+                attempt.intents[ordinal].running += 1
         case AttemptCancelled():
             cause = a.CancelRequested(intent_dispatched=attempt.has_open)
             attempt.cause = event.why
@@ -319,7 +319,8 @@ def _intent(view: RunView, line: BranchView, event: IntentEvent, lsn: int, at: i
         case ReadDropped():
             intent.dropped, intent.timed_out = True, event.why != "cancel"
         case RuleApplied():
-            intent.running = intent.running and event.rule != "call-ended"
+            if event.rule == "call-ended":
+                intent.running = max(0, intent.running - 1)
 
 
 def _pending(view: RunView, line: BranchView, attempt: AttemptView, event: IntentPending, lsn: int) -> None:
@@ -348,7 +349,7 @@ def _pending(view: RunView, line: BranchView, attempt: AttemptView, event: Inten
 
 def _late(intent: IntentView, event: LateOutcome) -> None:
     intent.late += (event.outcome,)
-    intent.running = False
+    intent.running = max(0, intent.running - 1)
     if not intent.open:
         return
     intent.sends[event.send - 1].outcome = event.outcome

@@ -55,8 +55,8 @@ class SendView:
 class IntentView:
     """One effect, from its Pending to whatever is known of it.
 
-    `running`: its call was given up and goes on. `told_lsn` is the driver's record at whose place in the order the
-    code is told of the end; 0 before it.
+    `running`: how many of its calls were given up and go on. `told_lsn` is the driver's record at whose place in the
+    order the code is told of the end; 0 before it.
     `timed_out`: a READ that was given up, not called off.
     """
 
@@ -77,7 +77,7 @@ class IntentView:
     lapsed: bool = False
     claimed_by: str = ""
     late: tuple[Outcome, ...] = ()
-    running: bool = False
+    running: int = 0
 
     @property
     def says(self) -> str:

@@ -109,11 +109,12 @@ class SqliteStore:
         anchored, mark = self._anchor.mark(), connect.mark_of(handle.rows)
         self._anchor.refuse_old(anchored, mark, self.path)
         missing = Anchored(mark=anchored).gone_beside(mark)
+        if handle.alone:
+            wal.refuse(self.path, self._sides.wal, wal.damaged(handle.rows, self._sides.wal))
+            care.refuse_lost(handle.rows, self._anchor.newest(), self.path)
         if self._sides.doubt.exists():
             self._settle(handle)
         elif handle.alone:
-            wal.refuse(self.path, self._sides.wal, wal.damaged(handle.rows, self._sides.wal))
-            care.refuse_lost(handle.rows, self._anchor.newest(), self.path)
             handle.truncate("opening after the last process")
             if anchored is None and mark.base < 0:
                 # Before the base is in the database: from then on an anchor that says nothing is one that is gone.

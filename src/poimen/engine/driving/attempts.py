@@ -298,7 +298,7 @@ class Attempts:
         cause: Literal["cancel", "left_unresolved"] = (
             "cancel" if why == "cancel" or driver.stopping() else "left_unresolved"
         )
-        running = tuple(n for n in unknown if (step, attempt, n) in driver.effects.running)
+        running = tuple(n for n in unknown for _ in range(driver.effects.running.get((step, attempt, n), 0)))
         event = AttemptIndeterminate(
             step=step, attempt=attempt, cause=cause, unknown=unknown, told=told, running=running
         )

@@ -63,7 +63,7 @@ class EffectPort:
         except Conflict as conflict:
             raise Refused from conflict
 
-    def late(self, event: LateOutcome) -> None:
+    def late(self, event: LateOutcome | RuleApplied) -> None:
         """Append as an outsider; a log that is closed by then can keep nothing any more."""
         try:
             self._driver.append_outside(event)
@@ -73,15 +73,23 @@ class EffectPort:
 
     def left_running(self, key: Key) -> None:
         """A body goes on past its grace: the run is not at rest, and stays ours, until it has ended."""
-        self._effects.running.add(key)
+        running = self._effects.running
+        running[key] = running.get(key, 0) + 1
 
     def ended_late(self, key: Key, outcome: LateOutcome | None) -> None:
         """It has ended."""
-        self._effects.running.discard(key)
+        running = self._effects.running
+        left = running.pop(key, 0)
+        if left > 1:
+            running[key] = left - 1
         if outcome is not None:
             self.late(outcome)
+        elif not left:
+            pass  # it was not given up: the run was let go of around it
         elif not self._driver.dropped:
             self._driver.submit((_applied(key, "call-ended", "unknown"),))
+        else:
+            self.late(_applied(key, "call-ended", "unknown"))
         self._driver.worker.body_ended(self._driver)
         self._driver.loop.arm()
 
@@ -171,7 +179,7 @@ class Effects:
     def __init__(self, driver: Driver) -> None:
         self.driver = driver
         self.guards: dict[Key, Guard] = {}
-        self.running: set[Key] = set()
+        self.running: dict[Key, int] = {}
         self.at_work = 0
 
     # ---- in a step -----------------------------------------------------------------------------------------------
@@ -331,7 +339,7 @@ class Effects:
 
     def bodies(self) -> set[Key]:
         """Effects whose bodies go on whatever becomes of the run: given up, or in threads."""
-        return self.running | {key for key, guard in self.guards.items() if guard.in_thread}
+        return {*self.running, *(key for key, guard in self.guards.items() if guard.in_thread)}
 
     def local_guards(self) -> set[str]:
         """The intents that have a guard at work, by their local ids."""

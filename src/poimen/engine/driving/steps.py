@@ -15,7 +15,7 @@ from poimen import clock
 from poimen.declare.specs import matches
 from poimen.engine.driving.replay import Differs
 from poimen.engine.eventloop.loop import empty
-from poimen.gate.error_record import rebuild
+from poimen.gate.error_record import rebuild, record_of
 from poimen.kernel.attempt import TERMINAL, AttemptState
 from poimen.kernel.errors import NotSent, PoimenError
 from poimen.kernel.events import AttemptCancelled, AttemptFailed, AttemptStarted, AttemptSucceeded
@@ -161,7 +161,7 @@ class Steps:
         error = rebuild("rejected" if isinstance(no, RejectedOutcome) else "not_sent", no.error)
         at = self.retry_at(call.spec, call, step.last.no, error)
         if at is None:
-            self._next(call, step.last.no + 1, failed=no.error)
+            self._next(call, step.last.no + 1, failed=record_of(error) if step.kind == "step" else no.error)
         else:
             self.later(call, step.last.no + 1, at)
 
@@ -238,14 +238,16 @@ class Steps:
     def cancel(self, call: Call) -> None:
         """The workflow no longer wants this call."""
         driver = self.driver
-        if driver.dropped or call.parked:
-            call.future.end_cancelled()
-            return
-        attempt = self.current.get(call.key, 1)
         timer = self._timers.pop(call.key, None)
         if timer is not None:
             timer.cancel()
             driver.moving -= 1
+        if driver.dropped or call.parked:
+            call.future.end_cancelled()
+            driver.loop.arm()
+            return
+        attempt = self.current.get(call.key, 1)
+        if timer is not None:
             driver.submit((AttemptCancelled(step=call.key, attempt=attempt, why=driver.why_cancelled()),))
             return
         scope = driver.attempts.scopes.get((call.key, attempt))
