@@ -77,3 +77,11 @@ def test_a_backup_is_not_seen_before_its_bodies_are_in_it(
     monkeypatch.undo()
     assert cli("db", "backup", tmp_path / "copy.db", "--db", db).code == 0
     assert cli("log", "check", "--db", tmp_path / "copy.db").code == 0
+
+
+def test_a_backup_of_a_log_whose_body_is_gone_is_refused(cli: Cli, db: Path, tmp_path: Path) -> None:
+    shutil.rmtree(db.with_name("poimen.db.blobs"))
+    to = tmp_path / "copy.db"
+    refused = cli("db", "backup", to, "--db", db)
+    assert (refused.code, "run r LSN" in refused.err, "gone" in refused.err) == (7, True, True), refused
+    assert not to.exists()

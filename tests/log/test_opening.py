@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import threading
 from typing import TYPE_CHECKING
 
+import apsw
 import pytest
 
 from poimen.kernel.errors import ConfigurationError, NotBuiltYet, ReadOnly, StorageFailed
@@ -194,3 +196,15 @@ def test_what_names_no_log_is_refused(url: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         open_store(url)
     assert caught.value.hint
+
+
+def test_a_first_opening_waits_for_another_one(tmp_path: Path) -> None:
+    db = tmp_path / "p.db"
+    db.touch()
+    other = apsw.Connection(str(db), flags=apsw.SQLITE_OPEN_READWRITE)
+    other.execute("BEGIN IMMEDIATE").fetchall()
+    freed = threading.Timer(0.2, lambda: other.execute("ROLLBACK").fetchall())
+    freed.start()
+    open_store(str(db)).close()
+    freed.join()
+    other.close()

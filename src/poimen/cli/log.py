@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import apsw
 import click
 
+from poimen.blobs.api import gone
 from poimen.cli.frame.bodies import record_shape, told
 from poimen.cli.frame.declaring import clipped, command, noun
 from poimen.cli.frame.output import as_json, one_line, us_of
@@ -293,6 +294,20 @@ def backup(session: Session, to: str) -> None:
     _backup(session, file_of(to))
 
 
+def _copied(opened: Log, to: Path) -> int:
+    """Copy the bodies in files, and see that all that records name are there; how many were copied.
+
+    Raises:
+        Corrupt: one that a record names is gone.
+    """
+    copied = opened.bodies.copy(to.absolute())
+    for head in heads_from(opened):
+        for lsn, ref in reading.bodies_named(opened.store.read(head.run)):
+            if not opened.bodies.has(ref.digest):
+                raise gone(ref.digest, f"run {head.run} LSN {lsn}", opened.bodies.place(ref.digest))
+    return copied
+
+
 def _backup(session: Session, to: Path | None) -> None:
     if to is None:
         raise click.UsageError("a backup is a file: name one, memory is gone with the process")
@@ -305,7 +320,7 @@ def _backup(session: Session, to: Path | None) -> None:
         return
     with session.writing() as opened:
         copied: list[int] = []
-        opened.store.backup(to, bodies=lambda: copied.append(opened.bodies.copy(to.absolute())))
+        opened.store.backup(to, bodies=lambda: copied.append(_copied(opened, to)))
         bodies = sum(copied)
     data = {"to": str(to.absolute()), "bytes": _size(to), "bodies": bodies, "dry_run": False}
     session.out.show(data, lambda: session.out.line(f"{to}: {data['bytes']} bytes, {bodies} bodies beside it"))

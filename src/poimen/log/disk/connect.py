@@ -10,6 +10,7 @@ Source: design storage.md, "SQLite"; reliability.md sections 0 and 3.
 from __future__ import annotations
 
 import sys
+import time
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -190,7 +191,17 @@ def _open(name: str, flags: int, vfs: str | None) -> apsw.Connection:
 
 
 def _set(connection: apsw.Connection, db: Path, pragma: str, value: str, *, expect: object) -> None:
-    connection.execute(f"PRAGMA {pragma} = {value}").fetchall()
+    until = clock.monotonic() + BUSY_MS / 1000
+    while True:
+        try:
+            connection.execute(f"PRAGMA {pragma} = {value}").fetchall()
+            break
+        except (
+            apsw.BusyError
+        ):  # SQLite does not wait by itself for the lock that this takes: another first opening has it
+            if clock.monotonic() >= until:
+                raise
+            time.sleep(0.005)
     got = connection.execute(f"PRAGMA {pragma}").get
     if got != expect:
         raise StorageFailed(
