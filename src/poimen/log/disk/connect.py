@@ -196,9 +196,7 @@ def _set(connection: apsw.Connection, db: Path, pragma: str, value: str, *, expe
         try:
             connection.execute(f"PRAGMA {pragma} = {value}").fetchall()
             break
-        except (
-            apsw.BusyError
-        ):  # SQLite does not wait by itself for the lock that this takes: another first opening has it
+        except apsw.BusyError:  # another first opening has the lock that this takes, and SQLite does not wait for it
             if clock.monotonic() >= until:
                 raise
             time.sleep(0.005)
