@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
-from poimen.engine.reading import read_run
 from poimen.kernel.events import DecisionRecorded
-from poimen.log.opening import open_store
+from tests.promises import apart
 
 if TYPE_CHECKING:
+    import subprocess
     from pathlib import Path
 
 AGENT = """
@@ -73,25 +71,11 @@ except poimen.PoimenError as error:
 
 
 def start(folder: Path, *, plan: str = 'Plan("tea")', crash: str = "") -> subprocess.CompletedProcess[str]:
-    (folder / "agent.py").write_text(AGENT.format(plan=plan))
-    return subprocess.run(
-        [sys.executable, "agent.py"],
-        cwd=folder,
-        env={"POIMEN_CRASH": crash, "PATH": ""},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    return apart.play(folder, AGENT.format(plan=plan), crash=crash)
 
 
 def recorded(folder: Path) -> list[str]:
-    store = open_store(str(folder / "p.db"), read_only=True)
-    try:
-        _, records = read_run(store, "r")
-        return [event.id for _, event, _ in records if isinstance(event, DecisionRecorded)]
-    finally:
-        store.close()
+    return [event.id for event in apart.events(folder / "p.db") if isinstance(event, DecisionRecorded)]
 
 
 @pytest.mark.parametrize("crash", ["decided:plan", "decided:many", "dispatched:act"])

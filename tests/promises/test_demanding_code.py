@@ -18,6 +18,7 @@ import pytest
 
 import poimen
 from poimen import effects
+from tests.promises import apart
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,16 +58,7 @@ except poimen.RunWaiting as waiting:
 
 def play(folder: Path, effect: str, workflow: str, crash: str = "") -> subprocess.CompletedProcess[str]:
     """Run the workflow with this declaration in a process of its own."""
-    (folder / "agent.py").write_text(CHANGES.format(effect=effect, workflow=workflow))
-    return subprocess.run(
-        [sys.executable, "agent.py"],
-        cwd=folder,
-        env={"POIMEN_CRASH": crash, "PATH": ""},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    return apart.play(folder, CHANGES.format(effect=effect, workflow=workflow), crash=crash)
 
 
 def lines(folder: Path) -> list[str]:
@@ -117,16 +109,7 @@ except poimen.RunWaiting as waiting:
 
 def test_a_tool_that_becomes_a_step_is_a_change_of_code(tmp_path: Path) -> None:
     def start(declared: str, crash: str = "") -> subprocess.CompletedProcess[str]:
-        (tmp_path / "agent.py").write_text(KINDS.format(declared=declared))
-        return subprocess.run(
-            [sys.executable, "agent.py"],
-            cwd=tmp_path,
-            env={"POIMEN_CRASH": crash, "PATH": ""},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=60,
-        )
+        return apart.play(tmp_path, KINDS.format(declared=declared), crash=crash)
 
     assert start("poimen.tool(effect=effects.IDEMPOTENT)", "pending:unit").returncode == -signal.SIGKILL
     assert start("poimen.step").stdout == "waits code\n"

@@ -12,14 +12,13 @@ import pytest
 
 import poimen
 from poimen import effects
-from poimen.engine.reading import read_run
 from poimen.kernel.intent import LateOutcome, Returned
 from poimen.log.opening import open_store
+from tests.promises.apart import events
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from poimen.kernel.events import Event
 
 POIMEN = (sys.executable, "-m", "poimen", "--db")
 GO = threading.Event()
@@ -42,14 +41,6 @@ async def flow(n: int) -> str:
 def held() -> None:
     GO.clear()
     ENTERED.clear()
-
-
-def events(db: Path) -> list[Event]:
-    store = open_store(str(db), read_only=True)
-    try:
-        return [event for _, event, _ in read_run(store, "r")[1]]
-    finally:
-        store.close()
 
 
 async def cancelled(runtime: poimen.Runtime) -> None:

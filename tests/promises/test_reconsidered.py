@@ -15,11 +15,11 @@ from poimen.kernel.plan import Send, Then, plan
 from poimen.kernel.views import trunk
 from poimen.log.opening import open_store
 from tests.kernel.test_plan import RETURNED, intent
+from tests.promises import apart
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from poimen.kernel.events import Event
 
 AGENT = """
 import os, sys
@@ -50,23 +50,7 @@ except poimen.RunWaiting as waiting:
 
 def start(folder: Path, effect: str, *, lose: bool = False, crash: str = "") -> subprocess.CompletedProcess[str]:
     """Run the agent with this declaration in a process of its own."""
-    (folder / "agent.py").write_text(AGENT.format(effect=effect, lose=lose))
-    return subprocess.run(
-        [sys.executable, "agent.py"],
-        cwd=folder,
-        env={"POIMEN_CRASH": crash, "PATH": ""},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
-def events(folder: Path) -> list[Event]:
-    store = open_store(str(folder / "p.db"), read_only=True)
-    try:
-        return [event for _, event, _ in read_run(store, "r")[1]]
-    finally:
-        store.close()
+    return apart.play(folder, AGENT.format(effect=effect, lose=lose), crash=crash)
 
 
 def test_an_intent_of_before_is_sent_by_the_stricter_declaration_of_now(tmp_path: Path) -> None:
@@ -75,7 +59,7 @@ def test_an_intent_of_before_is_sent_by_the_stricter_declaration_of_now(tmp_path
     ended = start(tmp_path, "AT_MOST_ONCE", lose=True)
     assert ended.stdout.split() == ["waits", "operator"], ended
     assert len((tmp_path / "witness").read_text().splitlines()) == 1, "it was sent against the class of now"
-    demoted = [event for event in events(tmp_path) if isinstance(event, IntentDemoted)]
+    demoted = [event for event in apart.events(tmp_path / "p.db") if isinstance(event, IntentDemoted)]
     assert [(d.frm, d.to, d.rule) for d in demoted] == [
         (EffectClass.IDEMPOTENT, EffectClass.AT_MOST_ONCE, "stricter-now")
     ]
@@ -86,7 +70,7 @@ def test_a_laxer_declaration_of_now_changes_nothing(tmp_path: Path) -> None:
     ended = start(tmp_path, "IDEMPOTENT")
     assert ended.stdout.split() == ["waits", "operator"], ended
     assert len((tmp_path / "witness").read_text().splitlines()) == 1
-    rules = [event.rule for event in events(tmp_path) if isinstance(event, RuleApplied)]
+    rules = [event.rule for event in apart.events(tmp_path / "p.db") if isinstance(event, RuleApplied)]
     assert rules == ["at-most-once"]
 
 

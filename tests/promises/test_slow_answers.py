@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import subprocess
-import sys
 import threading
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -14,14 +12,13 @@ import pytest
 
 import poimen
 from poimen import effects
-from poimen.engine.reading import read_run
 from poimen.kernel.intent import IntentDispatched, IntentProbed, RuleApplied
-from poimen.log.opening import open_store
+from tests.promises import apart
+from tests.promises.apart import events
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from poimen.kernel.events import Event
 
 GO = threading.Event()
 CALLS: list[str] = []
@@ -31,14 +28,6 @@ CALLS: list[str] = []
 def fresh() -> None:
     GO.clear()
     CALLS.clear()
-
-
-def events(db: Path) -> list[Event]:
-    store = open_store(str(db), read_only=True)
-    try:
-        return [event for _, event, _ in read_run(store, "r")[1]]
-    finally:
-        store.close()
 
 
 def says_no(how: str) -> str:
@@ -253,16 +242,7 @@ except poimen.RunWaiting as waiting:
 
 def play(folder: Path, program: str, crash: str = "") -> str:
     """What the program prints, in a process of its own."""
-    (folder / "agent.py").write_text(HEAD + program + TAIL)
-    done = subprocess.run(
-        [sys.executable, "agent.py"],
-        cwd=folder,
-        env={"POIMEN_CRASH": crash, "PATH": ""},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    done = apart.play(folder, HEAD + program + TAIL, crash=crash)
     assert done.returncode == (-signal.SIGKILL if crash else 0), done.stderr
     return done.stdout
 

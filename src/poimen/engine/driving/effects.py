@@ -72,7 +72,7 @@ class EffectPort:
             _log.warning("the end of %s came when the log was closed, and is not on record: %s", which, error.message)
 
     def left_running(self, key: Key) -> None:
-        """A body goes on past its grace: the run is not at rest, and stays ours, until it has ended."""
+        """A body goes on past its grace: the run may rest meanwhile, and stays this worker's until it has ended."""
         running = self._effects.running
         running[key] = running.get(key, 0) + 1
 
@@ -84,12 +84,10 @@ class EffectPort:
             running[key] = left - 1
         if outcome is not None:
             self.late(outcome)
-        elif not left:
-            pass  # it was not given up: the run was let go of around it
-        elif not self._driver.dropped:
-            self._driver.submit((_applied(key, "call-ended", "unknown"),))
-        else:
+        elif left and self._driver.dropped:
             self.late(_applied(key, "call-ended", "unknown"))
+        elif left:  # else it was not given up: the run was let go of around it
+            self._driver.submit((_applied(key, "call-ended", "unknown"),))
         self._driver.worker.body_ended(self._driver)
         self._driver.loop.arm()
 
