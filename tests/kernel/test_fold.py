@@ -199,6 +199,21 @@ def test_after_a_resolution_landed_is_replayed_not_landed_is_sent_anew(to: Resol
     assert sorted(trunk(view).steps["pay#0"].inherited(2)) == inherited
 
 
+def test_a_late_no_binds_the_attempt_that_it_is_told_to_and_no_further_one() -> None:
+    unknown = AttemptIndeterminate(step="pay#0", attempt=1, cause="left_unresolved", unknown=(0,))
+    said_no = LateOutcome(step="pay#0", attempt=1, ordinal=0, send=1, epoch=1, outcome=REJECTED)
+    failed = AttemptFailed(step="pay#0", attempt=2, error=ERROR, retry_at=1)
+    told = (step(kind="step"), pending(), dispatched(), unknown, said_no, step(attempt=2, kind="step"))
+    asked_anew = trunk(seen(ADMITTED, STARTED, *told, failed, step(attempt=3, kind="step"))).steps["pay#0"]
+    assert (sorted(asked_anew.inherited(2)), sorted(asked_anew.inherited(3))) == ([0], [])
+    later = (pending(2, 1, "r1"), dispatched(attempt=2, ordinal=1), committed(attempt=2, ordinal=1))
+    bound = trunk(seen(ADMITTED, STARTED, *told, *later, failed, step(attempt=3, kind="step"))).steps["pay#0"]
+    assert sorted(bound.inherited(3)) == [0, 1]
+    assert bound.inherited_order(3) == [("effect", 0), ("effect", 1)]
+    alone = seen(ADMITTED, STARTED, step(), pending(), dispatched(), unknown, said_no, step(attempt=2))
+    assert trunk(alone).steps["pay#0"].inherited(2) == {}, "a tool that is its own step is tried again, or fails"
+
+
 def test_a_decision_is_owed_until_it_is_settled_or_carried_out() -> None:
     decided = DecisionRecorded(id="d", value=b"1", value_digest="x", step="", attempt=0, seq=0)
     assert trunk(seen(ADMITTED, STARTED, decided)).decisions["d"].owed

@@ -59,6 +59,7 @@ from poimen.kernel.intent import (
     RuleApplied,
     SendAnswered,
     did_nothing,
+    no_of,
 )
 from poimen.kernel.plan import leaves_open
 from poimen.kernel.views import (
@@ -353,10 +354,11 @@ def _late(intent: IntentView, event: LateOutcome) -> None:
     if not intent.open:
         return
     intent.sends[event.send - 1].outcome = event.outcome
-    landed = isinstance(event.outcome, Returned)
+    outcome, landed = event.outcome, isinstance(event.outcome, Returned)
     later_unknown = any(s.outcome is None for s in intent.sends[event.send :])
-    if not landed and (later_unknown or leaves_open(event.outcome, intent, event.send)):
+    if not landed and (later_unknown or leaves_open(outcome, intent, event.send)):
         return
+    intent.late_no = no_of(outcome)
     intent.resolution = IntentResolved(
         step=event.step,
         attempt=event.attempt,
@@ -365,7 +367,7 @@ def _late(intent: IntentView, event: LateOutcome) -> None:
         rule="late_outcome",
         by="late",
         why="the call came back after it had been given up",
-        value=event.outcome.value if isinstance(event.outcome, Returned) else None,
+        value=outcome.value if isinstance(outcome, Returned) else None,
     )
 
 

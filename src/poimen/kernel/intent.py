@@ -298,6 +298,13 @@ def classify(state: IntentState) -> Classification | None:
             return None
 
 
+def no_of(outcome: Outcome) -> RejectedOutcome | NotSentOutcome | None:
+    """The no that a call was given, if that is what it ended with; None too for one whose body never ran."""
+    if isinstance(outcome, RejectedOutcome | NotSentOutcome) and outcome.error.type != NOT_CALLED:
+        return outcome
+    return None
+
+
 def did_nothing(outcome: Outcome) -> bool:
     """Whether the outcome says that this send left no mark on the world."""
     match outcome:

@@ -10,6 +10,7 @@ Source: design protocol.md, sections 3 and 5 ("A new attempt").
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from poimen.kernel.attempt import AttemptState
@@ -17,7 +18,6 @@ from poimen.kernel.effect_class import EffectClass, stricter_class
 from poimen.kernel.errors import invariant
 from poimen.kernel.ids import TRUNK
 from poimen.kernel.intent import (
-    NOT_CALLED,
     Classification,
     IntentPending,
     IntentProbed,
@@ -57,7 +57,8 @@ class IntentView:
 
     `running`: how many of its calls were given up and go on. `told_lsn` is the driver's record at whose place in the
     order the code is told of the end; 0 before it.
-    `timed_out`: a READ that was given up, not called off.
+    `timed_out`: a READ that was given up, not called off. `late_no`: the far side's no that resolved it, which came
+    when the call had been given up.
     """
 
     id: IntentId
@@ -77,6 +78,7 @@ class IntentView:
     lapsed: bool = False
     claimed_by: str = ""
     late: tuple[Outcome, ...] = ()
+    late_no: RejectedOutcome | NotSentOutcome | None = None
     running: int = 0
 
     @property
@@ -136,7 +138,9 @@ class IntentView:
     @property
     def answered(self) -> bool:
         """There is something to tell the code that made it."""
-        return self.outcome is not None or self.timed_out or (self.resolution is not None and not self.did_nothing)
+        if self.outcome is not None or self.late_no is not None or self.timed_out:
+            return True
+        return self.resolution is not None and not self.did_nothing
 
 
 @dataclass(slots=True, kw_only=True)
@@ -175,9 +179,7 @@ class AttemptView:
     @property
     def late_no(self) -> RejectedOutcome | NotSentOutcome | None:
         """The far side's no to one of its effects, which came when the call had been given up."""
-        late = (i.late[-1] for i in self.intents.values() if i.resolution is not None and i.resolution.by == "late")
-        noes = (o for o in late if isinstance(o, (RejectedOutcome, NotSentOutcome)) and o.error.type != NOT_CALLED)
-        return next(noes, None)
+        return next((i.late_no for i in self.intents.values() if i.late_no is not None), None)
 
     def unknown(self) -> list[IntentView]:
         """Its intents that are Dispatched and unresolved, READs excepted."""
@@ -219,8 +221,9 @@ class StepView:
     def inherited(self, attempt: int) -> dict[int, IntentView]:
         """What attempt `attempt` takes over from the one before.
 
-        Everything up to the last effect, READ excepted, that returned or was resolved; what is known to have
-        done nothing after a resolution is sent anew and therefore missing.
+        Everything up to the last effect, READ excepted, that returned or was resolved, or to which the far side
+        said no too late for the attempt before; what is known to have done nothing after another resolution is
+        sent anew and therefore missing.
         """
         last = self._last_binding(attempt)
         if last is None:
@@ -228,11 +231,21 @@ class StepView:
         return {n: i for n, i in sorted(self.effects(attempt - 1).items()) if n <= last and i.answered}
 
     def _last_binding(self, attempt: int) -> int | None:
-        """The ordinal of the last effect that attempt `attempt` may not do again."""
-        before = self.effects(attempt - 1).items() if attempt > 1 else ()
-        return max(
-            (n for n, i in before if i.effect_class is not EffectClass.READ and (i.landed or i.abandoned)), default=None
+        """The ordinal of the last effect that attempt `attempt` may not do again.
+
+        A late no binds the code that it is told to, that of the attempt after, and no further one: a step that is
+        tried again after it asks anew, as after a no that came in time.
+        """
+        if attempt == 1:
+            return None
+        own = self.attempts[attempt - 2].intents if self.kind == "step" else {}
+        late = (n for n, intent in own.items() if intent.late_no is not None)
+        done = (
+            n
+            for n, intent in self.effects(attempt - 1).items()
+            if intent.effect_class is not EffectClass.READ and (intent.landed or intent.abandoned)
         )
+        return max(chain(done, late), default=None)
 
     def placed(self, attempt: int, ordinal: int) -> IntentView:
         """The effect at an inherited place of attempt `attempt`: of the newest attempt before it that has it."""

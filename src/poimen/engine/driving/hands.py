@@ -276,9 +276,10 @@ class Hands:
                 self._tell_known(call, self._driver.intent((scope.step, scope.attempt, call.ordinal)))
 
     def _tell_known(self, call: Call, known: IntentView) -> None:
-        """Tell what is known of an effect: its outcome, or how it was resolved."""
-        if known.outcome is not None:
-            self._outcome(call, known.outcome)
+        """Tell what is known of an effect: its outcome, the far side's late no, or how it was resolved."""
+        said = known.outcome or known.late_no
+        if said is not None:
+            self._outcome(call, said)
         elif known.timed_out:
             call.future.set_exception(TimeoutError(f"{call.spec.name} did not answer in time"))
         elif known.abandoned:

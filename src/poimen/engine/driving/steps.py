@@ -15,7 +15,7 @@ from poimen import clock
 from poimen.declare.specs import matches
 from poimen.engine.driving.replay import Differs
 from poimen.engine.eventloop.loop import empty
-from poimen.gate.error_record import rebuild, record_of
+from poimen.gate.error_record import rebuild
 from poimen.kernel.attempt import TERMINAL, AttemptState
 from poimen.kernel.errors import NotSent, PoimenError
 from poimen.kernel.events import AttemptCancelled, AttemptFailed, AttemptStarted, AttemptSucceeded
@@ -154,14 +154,14 @@ class Steps:
         if any(i.open for i in step.last.intents.values()):
             return
         no = step.last.late_no
-        if no is None:
+        if no is None or step.kind == "step":  # the code of a step is told of it in its next attempt
             self._next(call, step.last.no + 1)
             return
-        # the far side's no came late: it counts as one that came in time, for the step's attempts too
+        # the far side's no came late: it counts as one that came in time, for the tool's attempts too
         error = rebuild("rejected" if isinstance(no, RejectedOutcome) else "not_sent", no.error)
         at = self.retry_at(call.spec, call, step.last.no, error)
         if at is None:
-            self._next(call, step.last.no + 1, failed=record_of(error) if step.kind == "step" else no.error)
+            self._next(call, step.last.no + 1, failed=no.error)
         else:
             self.later(call, step.last.no + 1, at)
 
@@ -205,11 +205,22 @@ class Steps:
         attempts = spec.attempts
         if call is not None and call.options.attempts is not None:
             attempts = call.options.attempts
+        attempt -= self._without_end(call, attempt)
         if attempt >= attempts or self.driver.stopping() or not _retryable(spec, error):
             return None
         doubled: float = spec.backoff_s * 2.0 ** min(attempt - 1, 30)
         delay_s = min(doubled, LONGEST_BACKOFF_S) * clock.jitter(0.2)
         return clock.wall_us() + round(delay_s * 1e6)
+
+    def _without_end(self, call: Call | None, attempt: int) -> int:
+        """How many attempts of a step's code before `attempt` were told in the next one that the far side said no.
+
+        The two are one try of the code: the no counts once, as one that comes in time does.
+        """
+        step = None if call is None else self.driver.line.steps.get(call.key)
+        if step is None or step.kind != "step":
+            return 0
+        return sum(1 for before in step.attempts[: attempt - 1] if before.late_no is not None)
 
     def started(self, call: Call, attempt: int) -> None:
         """A further attempt begins at its place in the order; one that has ended in the record is not run again."""
