@@ -339,7 +339,7 @@ class CommitUnknown(PoimenError):
     """
 
     code = "PO402"
-    hint = "end this process; the next opening settles the doubtful records (poimen db check)"
+    hint = "end this process; the next opening for writing settles the doubtful records (poimen db check --rebuild)"
 
 
 class StorageFailed(PoimenError):

@@ -115,7 +115,7 @@ class Session:
         log = self._open(read_only=True)
         try:
             if self.out.form == "json":
-                self.out.as_of = {"feed": feed_end(log.store), "time": rfc3339(clock.wall_us())}
+                self.out.as_of = {"feed": _feed_end(log.store), "time": rfc3339(clock.wall_us())}
             yield log
         except NotFound as error:
             error.where = error.where or redacted(self.location.url)
@@ -244,6 +244,14 @@ def _read_env(file: Path) -> None:
             raise click.UsageError(f"--env-file {file}, line {number} is not NAME=value")
         quoted = _QUOTED.fullmatch(found[2])
         os.environ.setdefault(found[1], quoted[2] if quoted is not None else _COMMENT.sub("", found[2]).strip())
+
+
+def _feed_end(store: Store) -> int | None:
+    """How far the log goes; None where a damaged record stands in the way, which the command names if it reads it."""
+    try:
+        return feed_end(store)
+    except Corrupt:
+        return None
 
 
 def is_there(file: Path) -> bool:
