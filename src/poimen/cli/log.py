@@ -211,12 +211,13 @@ def _check(session: Session) -> int:
         if not found:
             session.out.line(f"whole: {data['runs']} runs, {data['records']} records")
 
+    code = session.ends(DAMAGED if found else 0)
     session.out.show(data, text)
     if found:
         session.out.say(
             "nothing is repaired: restore a verified backup, or, for heads alone: poimen db check --rebuild"
         )
-    return DAMAGED if found else 0
+    return code
 
 
 @command(log, "check")
