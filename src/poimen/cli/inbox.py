@@ -264,7 +264,7 @@ def _print_other(session: Session, item: dict[str, Any]) -> None:
     out = session.out
     out.line(f"run {item['run']['id']} waits: {item['summary']}", bold=True)
     out.line(f"why         {item['run']['reason']}")
-    out.line("nothing was executed, nothing was lost")
+    out.line("nothing was lost, what is recorded stands")
     recorded = f"poimen runs show {item['run']['id']} --content"
     out.line(f"recorded    {session.command(recorded)}")
     for text in item["commands"]:
