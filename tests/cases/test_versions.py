@@ -93,8 +93,10 @@ def test_c32_other_arguments_than_recorded_stop_the_run_with_both_sides_shown(
     assert "alice" not in shown and "99999" not in shown, "what agents passed is agent text"
     assert log.line.waiting[0].about == "charge#0"
     assert "poimen run FILE_OR_MODULE:shop --id r" in said["text"]
-    both = 'nothing was executed; recorded: charge(cents=10, who="alice"); asked for: charge(cents=99999, who="bob")'
-    assert both in said["text"], "an error is for those whose code it is: it shows both sides as they were called"
+    both = 'recorded: charge(cents=10, who="alice"); asked for: charge(cents=99999, who="bob")'
+    assert f"what the code asks for was not executed; {both}" in said["text"], (
+        "an error is for those whose code it is: it shows both sides as they were called"
+    )
     assert "99999" not in str([line["about"] for line in case.lines()])
     assert [event.step for event in log.all(IntentPending)] == ["charge#0"]
     assert len(log.line.steps) == 1
@@ -138,6 +140,28 @@ def test_c32_nor_to_another_tool_that_has_the_same_key_and_arguments(case: Case,
     recorded, asked = stopped["text"].split("; the code asked for: ")
     assert "charge" in recorded and "as pay" in recorded and "fee" in asked
     assert [line["tool"] for line in case.lines()] == ["charge"]
+
+
+@pytest.mark.parametrize("back", [False, True])
+def test_c32_a_tool_that_became_a_model_is_told_as_one_and_not_as_if_nothing_had_been_executed(
+    case: Case, deploy: Deploy, *, back: bool
+) -> None:
+    tool = (SHOP.replace("import charge, mail", "import mail, world").replace("charge(", "fee(")) + TOOL
+    model = tool.replace("@poimen.tool(effect=effects.IDEMPOTENT)", "@poimen.model()")
+    before, after = (model, tool) if back else (tool, model)
+    deploy(before)
+    case.dies("run", "r", f"{deploy.file}:shop", '["bob"]', crash="committed:fee")
+    deploy(after)
+    stopped = case.says("serve", deploy.file, "r")[-1]
+    kinds = ("model", "tool") if back else ("tool", "model")
+    assert f"recorded: the {kinds[0]} fee(…)" in stopped["text"], stopped
+    assert f"the code asked for: the {kinds[1]} fee(…)" in stopped["text"], stopped
+    assert len(case.lines("fee")) == 1, "it was executed, once, by the code that recorded it"
+    assert "nothing was executed" not in stopped["text"].lower()
+    assert "what the code asks for was not executed" in stopped["text"]
+    deploy(before)
+    assert case.says("finish", deploy.file, "r")[-1]["result"] == ["charged 10", "mailed bob"]
+    assert len(case.lines("fee")) == 1
 
 
 def test_c32_other_parameters_of_the_workflow_stop_that_run_alone(case: Case, deploy: Deploy) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Final
 
 import apsw
 import pytest
@@ -21,9 +22,7 @@ from poimen import (
 from poimen.cli.main import exit_code
 from tests.cli.conftest import AGENT, MAIL, Cli
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
+PAGE: Final = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
 SURE = ("--why", "looked", "--confirm", MAIL)
 
 
@@ -114,6 +113,20 @@ def test_3_not_found(cli: Cli, waiting: Path, words: tuple[str, ...]) -> None:
     done = cli(*words, "--db", waiting)
     assert (done.code, done.out) == (3, ""), done
     assert done.err.startswith("PO110 ")
+
+
+def test_the_page_says_which_of_both_a_target_ends_with(cli: Cli, tmp_path: Path) -> None:
+    usage, not_found = (
+        next(line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith(f"| {code} | "))
+        for code in (2, 3)
+    )
+    (tmp_path / "broken.py").write_text("1 / 0\n", encoding="utf-8")
+    for target in ("broken.py:go", f"{AGENT}:charge"):
+        assert cli("run", target).code == 2
+    assert "the code that was named cannot be imported or is no workflow" in usage
+    for target in (f"{AGENT}:nope", "nowhere.py:go", "no_such_module_anywhere:go"):
+        assert cli("run", target).code == 3
+    assert "the module, the file, or the name in it that was to be run" in not_found
 
 
 def test_4_an_operator_must_decide(cli: Cli, killed: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import AGENT, MAIL, TIMEOUT_S, Cli, Said, child, environment
+from tests.log.stores import edited
 
 DEEP = "[" * 100_000
 SURE = ("--why", "looked", "--confirm", MAIL)
@@ -62,6 +64,42 @@ def test_a_full_disk_under_the_output_is_not_the_end_of_the_run(tmp_path: Path) 
 def test_a_reader_that_has_seen_enough_ends_it_without_a_word(waiting: Path) -> None:
     done = in_shell('"$@" | head -n 1', "log", "show", "tea-1", "--content", "--db", waiting, cwd=waiting.parent)
     assert (done.code, done.err) == (0, ""), done
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("runs", "ls"), 7),
+        (("runs", "ls", "--jsonl"), 7),
+        (("log", "check"), 7),
+        (("db", "check", "--json"), 7),
+        (("inbox", "--check"), 7),
+    ],
+)
+def test_a_reader_that_is_gone_takes_nothing_from_the_exit_code(
+    waiting: Path, words: tuple[str, ...], code: int
+) -> None:
+    edited(waiting, "UPDATE record SET body = CAST('{}' AS BLOB) WHERE lsn = 3")
+    done = unread(*words, "--db", waiting)
+    assert (done.returncode, b"Traceback" in done.stderr) == (code, False), done
+
+
+def test_nor_from_that_of_a_monitor(waiting: Path) -> None:
+    assert unread("inbox", "--check", "--db", waiting).returncode == 4
+    assert unread("inbox", "--db", waiting).returncode == 0
+
+
+def unread(*words: str | Path) -> subprocess.CompletedProcess[bytes]:
+    """Run a command whose output is a pipe that nobody reads."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "poimen", *map(str, words)]
+    try:
+        return subprocess.run(
+            command, stdout=writer, stderr=subprocess.PIPE, env=environment(), timeout=TIMEOUT_S, check=False
+        )
+    finally:
+        os.close(writer)
 
 
 # ---- folders and files -----------------------------------------------------------------------------------------

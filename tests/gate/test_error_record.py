@@ -10,7 +10,7 @@ import sys
 import types
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, Final, get_args
+from typing import Any, Final, TypeVar, get_args
 
 import pytest
 from hypothesis import given
@@ -23,6 +23,7 @@ from poimen.kernel.errors import (
     EffectAbandoned,
     IndeterminateOutcome,
     NotSent,
+    PoimenError,
     Rejected,
     StepError,
 )
@@ -238,19 +239,41 @@ def test_the_members_of_a_group_are_kept() -> None:
     ],
 )
 def test_our_own_come_back_as_themselves_and_stand_for_others(kind: Kind, cls: Any) -> None:
-    said = {"where": "shop.py:7", "why": "no stock", "hint": "order more", "sku": "x1", "n": 3}
-    own = stored(record_of(cls("sold out", **said)))
+    said = {"where": "shop.py:7", "why": "no stock", "hint": "order more"}
+    facts = {"sku": "x1", "n": 3}
+    own = stored(record_of(with_facts(cls("sold out", **said), **facts)))
     for again in (rebuild(kind, own), rebuild("failed", own)):
         assert type(again) is cls
         assert str(again) == str(cls("sold out", **said))
-        assert {name: vars(again)[name] for name in said} == said
-        assert vars(again)["ids"] == {"sku": "x1", "n": 3}
+        assert {name: vars(again)[name] for name in (*said, *facts)} == said | facts
+        assert vars(again)["ids"] == facts
         assert looks(rebuild("failed", stored(record_of(again)))) == looks(again)
     other: Any = rebuild(kind, stored(record_of(Custom("tea", 4200))))
     assert type(other) is cls
     assert other.message == "Custom: ('tea', 4200)"
     assert (other.type, other.fields["order"]) == ("Custom", "tea")
     assert looks(rebuild("failed", stored(record_of(other)))) == looks(other)
+
+
+E = TypeVar("E", bound=PoimenError)
+
+
+def with_facts(error: E, **facts: Any) -> E:
+    """The error with further facts, as one of ours has them."""
+    error.ids = facts
+    vars(error).update(facts)
+    return error
+
+
+@pytest.mark.parametrize("cls", [Rejected, NotSent])
+def test_a_keyword_that_is_misspelt_is_refused(cls: Any) -> None:
+    for wrong in ({"all_send": True}, {"alsends": True}, {"messages": "x"}):
+        with pytest.raises(TypeError, match=f"unexpected keyword argument '{next(iter(wrong))}'"):
+            cls("no", **wrong)
+    error = cls("no", where="a.py:1", why="it said so", hint="ask")
+    assert (error.where, error.why, error.hint, error.ids) == ("a.py:1", "it said so", "ask", {})
+    with pytest.raises(TypeError):
+        NotSent("no", all_sends=True)  # type: ignore[call-arg]
 
 
 def test_facts_that_are_false_or_named_like_ours_come_back() -> None:
@@ -262,7 +285,7 @@ def test_facts_that_are_false_or_named_like_ours_come_back() -> None:
         "cause": "no money",
         "module": "billing",
     }
-    error = Rejected("declined", **facts)
+    error = with_facts(Rejected("declined"), **facts)
     again = rebuild("rejected", stored(record_of(error)))
     assert vars(again) == vars(error)
     assert looks(same_live(error)) == looks(again)
@@ -286,7 +309,7 @@ class SoldOut(Rejected):
 
 
 def test_a_users_subclass_of_ours_is_told_by_name() -> None:
-    record = stored(record_of(SoldOut("tea", sku="x1")))
+    record = stored(record_of(with_facts(SoldOut("tea"), sku="x1")))
     again: Any = rebuild("rejected", record)
     assert (type(again), again.message, again.type, again.fields["sku"]) == (Rejected, "SoldOut: tea", "SoldOut", "x1")
     assert isinstance(rebuild("failed", record), StepError)

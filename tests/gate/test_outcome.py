@@ -66,9 +66,9 @@ def test_the_default_is_maybe(exc: Exception, effect_class: EffectClass) -> None
 
 @pytest.mark.parametrize("effect_class", EffectClass)
 def test_the_tool_itself_is_asked_first(effect_class: EffectClass) -> None:
-    found = of(Rejected("no stock", sku="x1"), effect_class, not_sent=Rejected, exchanges=1)
+    found = of(Rejected("no stock", hint="ask"), effect_class, not_sent=Rejected, exchanges=1)
     assert found == RejectedBy(found.error, all_sends=False, rule="raised by the tool")
-    assert (found.error.type, found.error.message, found.error.fields["sku"]) == ("Rejected", "no stock", "x1")
+    assert (found.error.type, found.error.message, found.error.fields["hint"]) == ("Rejected", "no stock", "ask")
     every = of(Rejected("never seen", all_sends=True), effect_class)
     assert isinstance(every, RejectedBy)
     assert every.all_sends

@@ -87,7 +87,7 @@ def test_a_body_that_was_damaged_is_not_served_and_is_healed_by_putting_it_again
     place_of(root, LARGE).write_bytes(LARGE[:-1] + b"y")
     with pytest.raises(Corrupt):
         blobs.get(ref.digest)
-    assert list(blobs.check()) == [f"blob {ref.digest} does not match its digest"]
+    assert list(blobs.check()) == [(ref.digest, f"blob {ref.digest} does not match its digest")]
     blobs.put(LARGE)
     assert blobs.get(ref.digest) == LARGE
     assert list(blobs.check()) == []

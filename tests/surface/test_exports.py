@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import poimen
-from poimen.kernel.errors import error_types
+from poimen.cli.demo import known_errors
 
 HERE = Path(poimen.__file__)
 HOMES: dict[str, str] = vars(poimen)["_HOMES"]
@@ -52,7 +52,7 @@ def test_each_name_is_looked_up_once(name: str) -> None:
 
 def test_every_error_is_public() -> None:
     public = {value for name in poimen.__all__ if isinstance(value := getattr(poimen, name), type)}
-    ours = [error for error in error_types().values() if error.__module__.startswith("poimen.kernel")]
+    ours = [error for error in known_errors().values() if error.__module__.startswith("poimen.kernel")]
     assert len(ours) > 30
     assert [error.__name__ for error in ours if error not in public] == []
 

@@ -44,8 +44,8 @@ class BlobStore(Protocol):
         """
         ...
 
-    def check(self) -> Iterator[str]:
-        """Read every body; yield a sentence for each damage."""
+    def check(self) -> Iterator[tuple[str, str]]:
+        """Read every body; yield for each damaged one its digest and a sentence."""
         ...
 
 

@@ -93,13 +93,13 @@ class FileBlobs:
         """Where a body of this name would lie, for people."""
         return str(self._root / digest[:2] / digest)
 
-    def check(self) -> Iterator[str]:
-        """Read every body; yield a sentence for each damage."""
+    def check(self) -> Iterator[tuple[str, str]]:
+        """Read every body; yield for each damaged one its digest and a sentence."""
         for digest in self._digests():
             try:
                 self.get(digest)
             except PoimenError as error:
-                yield error.message
+                yield digest, error.message
 
     def copy(self, to: Path) -> int:
         """Put every body into another folder too, as a backup needs it before its database has a name.

@@ -125,8 +125,17 @@ class TieredBlobs:
         """Where a body of this name would lie as a file, for people."""
         return self._files.place(digest) if self._files is not None else self._where
 
-    def check(self) -> Iterator[str]:
-        """Read every body in a file; the table is part of the log's own check."""
+    def fault(self, digest: str) -> str:
+        """What is wrong with the body of this name; empty when nothing is, as of any file: `check` reads those."""
+        try:
+            there = digest in self._loose or self._table.blob(digest) is not None
+        except Corrupt as error:
+            return error.message
+        there = there or (self._files is not None and self._files.has(digest))
+        return "" if there else f"blob {digest} is gone: {self.place(digest)}"
+
+    def check(self) -> Iterator[tuple[str, str]]:
+        """Read every body in a file, see `FileBlobs.check`; the table is part of the log's own check."""
         if self._files is not None:
             yield from self._files.check()
 

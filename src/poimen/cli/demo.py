@@ -30,7 +30,7 @@ from poimen.cli.frame.session import Log
 from poimen.cli.intents import intent_shape, records_by_intent
 from poimen.cli.main import WAITING, exit_code, root
 from poimen.engine import reading
-from poimen.kernel.errors import NotFound, PoimenError, RunWaiting, error_types
+from poimen.kernel.errors import NotFound, PoimenError, RunWaiting
 from poimen.kernel.views import trunk
 from poimen.log.opening import open_store
 from poimen.log.writer import Door
@@ -42,11 +42,16 @@ if TYPE_CHECKING:
 
 
 def known_errors() -> dict[str, type[PoimenError]]:
-    """All error classes by code, those defined beside their subject included."""
+    """Our error classes by code, in order, those defined beside their subject included; not those that users derive."""
     import poimen.engine.desk
     import poimen.kernel.ids  # noqa: F401 (both define errors)
 
-    return error_types()
+    todo, found = [PoimenError], dict[str, type[PoimenError]]()
+    for cls in todo:
+        if cls.__module__.partition(".")[0] == "poimen":
+            found[cls.code] = cls
+        todo.extend(cls.__subclasses__())
+    return dict(sorted(found.items()))
 
 
 @command(None, "explain")

@@ -124,7 +124,8 @@ def _find(data: dict[str, Any]) -> None:
     found: list[str] = data["findings"]
     db, times = data["database"], data["clock"]
     if db["doubt_open"]:
-        found.append("a failed commit is not settled: the next opening for writing settles it")
+        how = "the next opening for writing settles it (poimen db check --rebuild)"
+        found.append(f"a failed commit is not settled: {how}")
     if db["wal_bytes"] > _LARGE_WAL:
         found.append(f"the WAL has {db['wal_bytes'] >> 20} MiB: does a reader hold it?")
     if times["ahead_s"]:

@@ -76,6 +76,7 @@ def ls(session: Session, check: bool, kinds: tuple[str, ...]) -> int:
         )
         for i in shown
     ]
+    code = session.ends(4 if check and found else 0)
     session.out.show(
         list(shown),
         lambda: session.out.table(("id", "kind", "since", "class", "what", "claimed by"), rows) if rows else None,
@@ -88,7 +89,7 @@ def ls(session: Session, check: bool, kinds: tuple[str, ...]) -> int:
         session.out.say("nothing else waits for a person" if log.damaged else "nothing waits for a person")
     if idle:
         session.out.say(f"{idle} run(s) are not driven by anybody: {session.command('poimen doctor')}")
-    return 4 if check and found else 0
+    return code
 
 
 def _order(view: RunView) -> dict[str, int]:
@@ -263,7 +264,7 @@ def _print_other(session: Session, item: dict[str, Any]) -> None:
     out = session.out
     out.line(f"run {item['run']['id']} waits: {item['summary']}", bold=True)
     out.line(f"why         {item['run']['reason']}")
-    out.line("nothing was executed, nothing was lost")
+    out.line("nothing was lost, what is recorded stands")
     recorded = f"poimen runs show {item['run']['id']} --content"
     out.line(f"recorded    {session.command(recorded)}")
     for text in item["commands"]:

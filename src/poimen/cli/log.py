@@ -13,7 +13,6 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-import apsw
 import click
 
 from poimen.blobs.api import gone
@@ -23,15 +22,16 @@ from poimen.cli.frame.output import as_json, one_line, us_of
 from poimen.cli.frame.session import is_there, part_of
 from poimen.cli.intents import heads_from
 from poimen.engine import reading
-from poimen.kernel.errors import ConfigurationError, PoimenError
-from poimen.log.opening import file_of, redacted, sides_of
+from poimen.kernel.errors import ConfigurationError, Corrupt, PoimenError
+from poimen.log.api import Damage
+from poimen.log.opening import file_of, redacted, sides_of, sqlite_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from poimen.cli.frame.session import Log, Session
-    from poimen.log.api import Record
+    from poimen.log.api import Head, Record
 
 DAMAGED: Final = 7
 _TAIL: Final = 20
@@ -157,52 +157,67 @@ _WORDS: Final = {
 
 def damages(opened: Log) -> Iterator[dict[str, Any]]:
     """Everything that does not match: chain, heads, anchor, bodies, also those that are gone, heads against records."""
-    bad: set[str] = set()
-    for damage in opened.store.check():
-        bad.add(damage.run)
+    bodies = _Bodies(opened)
+    for damage in opened.store.check(bodies.look):
         yield {"run_id": damage.run or None, "lsn": damage.lsn or None, "what": damage.what}
-    for what in opened.bodies.check():
+    for what in bodies.named_by_nobody():
         yield {"run_id": None, "lsn": None, "what": what}
-    there: dict[str, bool] = {}
-    for head in heads_from(opened):
-        if head.run in bad:
-            continue
+
+
+class _Bodies:
+    """What is wrong with the bodies of a log, told where records name them."""
+
+    def __init__(self, opened: Log) -> None:
+        self._bodies = opened.bodies
+        self._in_files = {digest: f"{what}: {opened.bodies.place(digest)}" for digest, what in opened.bodies.check()}
+        self._faults: dict[str, str] = {}
+
+    def look(self, head: Head, records: list[Record]) -> Iterator[Damage]:
+        """Look at the bodies that a run names, and whether it can be folded to the state that its head says."""
         try:
-            records = opened.store.read(head.run, upto=head.lsn)
             for named_at, ref in reading.bodies_named(records):
-                if ref.digest not in there:
-                    there[ref.digest] = opened.bodies.has(ref.digest)
-                if not there[ref.digest]:
-                    what = f"it names blob {ref.digest}, which is gone: {opened.bodies.place(ref.digest)}"
-                    yield {"run_id": head.run, "lsn": named_at, "what": what}
+                if ref.digest not in self._faults:
+                    self._faults[ref.digest] = self._in_files.get(ref.digest) or self._bodies.fault(ref.digest)
+                if fault := self._faults[ref.digest].removeprefix(f"blob {ref.digest} "):
+                    yield Damage(run=head.run, lsn=named_at, what=f"it names blob {ref.digest}, which {fault}")
             state = reading.state_of(head.run, records)
         except PoimenError as error:
-            lsn = getattr(error, "lsn", None)
-            yield {"run_id": head.run, "lsn": lsn, "what": f"it cannot be folded: {error.message}"}
+            yield Damage(run=head.run, lsn=getattr(error, "lsn", 0), what=f"it cannot be folded: {error.message}")
         else:
             if state != head.state:
-                yield {"run_id": head.run, "lsn": head.lsn, "what": f"the head says {head.state}, the records {state}"}
+                yield Damage(run=head.run, lsn=head.lsn, what=f"the head says {head.state}, the records {state}")
+
+    def named_by_nobody(self) -> Iterator[str]:
+        """What is wrong with files that no run names that was looked at."""
+        return (what for digest, what in self._in_files.items() if digest not in self._faults)
+
+
+def _counted(opened: Log) -> dict[str, int | None]:
+    """How many runs and records there are; None where damage forbids to tell."""
+    with suppress(Corrupt):
+        return {"runs": sum(1 for _ in heads_from(opened)), "records": reading.feed_end(opened.store)}
+    return {"runs": None, "records": None}
 
 
 def _check(session: Session) -> int:
     with session.reading() as opened:
         found = list(damages(opened))
-        runs = sum(1 for _ in heads_from(opened))
-        data = {"ok": not found, "runs": runs, "records": reading.feed_end(opened.store), "damages": found}
+        data = {"ok": not found, **_counted(opened), "damages": found}
 
     def text() -> None:
         for one in found:
             place = f"run {one['run_id']} LSN {one['lsn'] or '?'}: " if one["run_id"] else ""
             session.out.line(f"{place}{one['what']}")
         if not found:
-            session.out.line(f"whole: {runs} runs, {data['records']} records")
+            session.out.line(f"whole: {data['runs']} runs, {data['records']} records")
 
+    code = session.ends(DAMAGED if found else 0)
     session.out.show(data, text)
     if found:
         session.out.say(
             "nothing is repaired: restore a verified backup, or, for heads alone: poimen db check --rebuild"
         )
-    return DAMAGED if found else 0
+    return code
 
 
 @command(log, "check")
@@ -228,7 +243,7 @@ def database(session: Session) -> dict[str, Any]:
         "source": "--db" if session.db is not None else where.source,
         "path": _absolute(file),
         "exists": file is None or is_there(file),
-        "sqlite": apsw.sqlite_lib_version(),
+        "sqlite": sqlite_version(),
         "bytes": 0,
         "wal_bytes": 0,
         "doubt_open": False,

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import click
 
 from poimen._typing import override
-from poimen.cli.frame.declaring import DAMAGED, NotWritten, clipped, global_options, later, own_version, pasted
+from poimen.cli.frame.declaring import DAMAGED, ENDS, NotWritten, clipped, global_options, later, own_version, pasted
 from poimen.kernel.errors import Corrupt, PoimenError, StorageFailed, flat
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ class Root(click.Group):
 
     @override
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; a reader that has seen enough ends it without a word.
+        """Run the command; a reader that has seen enough ends it without a word, and takes nothing from its exit code.
 
         Raises:
             Corrupt: a list has passed over what cannot be read; the rest of it was shown.
@@ -150,7 +150,7 @@ class Root(click.Group):
             code = super().invoke(ctx)
         except BrokenPipeError:
             _give_up(sys.stdout)
-            return 0
+            code = ctx.meta.get(ENDS, 0)
         damaged: list[Corrupt] = ctx.meta.get(DAMAGED, [])
         if damaged:
             first, more = damaged[0], len({str(error) for error in damaged}) - 1

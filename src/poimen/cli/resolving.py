@@ -22,6 +22,7 @@ from poimen.declare import values
 from poimen.declare.registry import Registry
 from poimen.engine import desk, reading, standing
 from poimen.kernel.errors import Conflict, NotFound, NotStorable
+from poimen.kernel.ids import said as must_be_text
 
 if TYPE_CHECKING:
     from poimen.cli.frame.session import Log, Session
@@ -67,6 +68,7 @@ def resolve(
     if len(chosen) != 1:
         raise click.UsageError("say one thing that you have found out: --landed, --not-landed or --abandon")
     to = chosen[0]
+    must_be_text(evidence=evidence)
     if value is not None and to != "landed":
         raise click.UsageError("--value belongs to --landed: what did not land has returned nothing")
     body = _value(value) if value is not None else None

@@ -23,7 +23,6 @@ from poimen import clock
 from poimen.cli.frame.arguments import bound, from_json
 from poimen.cli.frame.declaring import clipped, command
 from poimen.cli.frame.output import Json, one_line
-from poimen.cli.frame.session import is_there
 from poimen.cli.main import exit_code
 from poimen.declare import modules, values
 from poimen.declare.registry import Registry
@@ -37,7 +36,6 @@ from poimen.kernel.errors import NotFound, PoimenError, RunWaiting, StorageFaile
 from poimen.kernel.ids import checked_tags
 from poimen.kernel.ids import run_id as checked_id
 from poimen.later import not_built
-from poimen.log.opening import file_of
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -186,12 +184,9 @@ def _lines(spec: WorkflowSpec, text: str, prefix: str | None) -> list[_Line]:
 
 def _recorded(session: Session, spec: WorkflowSpec, run: str) -> Call[Any] | None:
     """The call of a run that exists, from its record; None when it does not exist."""
-    file = file_of(session.location.url)
-    if file is not None and not is_there(file):
-        return None
     try:
-        with session.reading() as log:
-            if log.store.head(run) is None:
+        with session.reading_if_there() as log:
+            if log is None or log.store.head(run) is None:
                 return None
             view, _ = reading.read_run(log.store, run, upto=1)
             args = view.admitted.args if view.admitted is not None else b"{}"
@@ -207,12 +202,9 @@ def _refuse_other_input(session: Session, calls: dict[str, Call[Any]]) -> None:
     Raises:
         RunExists: a run of this id exists with other input.
     """
-    file = file_of(session.location.url)
-    if file is None or not is_there(file):
-        return
-    with session.reading() as log:
+    with session.reading_if_there() as log:
         for run, call in calls.items():
-            if log.store.head(run) is not None:
+            if log is not None and log.store.head(run) is not None:
                 same_input(log.store, call, run)
 
 
@@ -267,7 +259,7 @@ def run(
         not_built("start(timeout=)")
     if budget is not None:
         not_built("start(budget=)")
-    named = dict(_tag(text) for text in tags)
+    named = _tags(tags)
     spec = workflow_of(target)
     if each is not None:
         if args or given is not None or tags or detach:
@@ -300,11 +292,16 @@ def run(
     return _print(session, spec, identity, result)
 
 
-def _tag(text: str) -> tuple[str, str]:
-    name, sep, value = text.partition("=")
-    if not name or not sep:
-        raise click.UsageError(f"--tag {text} is not NAME=VALUE")
-    return name, value
+def _tags(given: tuple[str, ...]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in given:
+        name, sep, value = text.partition("=")
+        if not name or not sep:
+            raise click.UsageError(f"--tag {text} is not NAME=VALUE")
+        if name in found:
+            raise click.UsageError(f"--tag {name} is given twice: {found[name]!r} and {value!r}")
+        found[name] = value
+    return checked_tags(found)
 
 
 def _print(session: Session, spec: WorkflowSpec, run: str, result: Any) -> int:
@@ -353,11 +350,12 @@ def _each(session: Session, spec: WorkflowSpec, lines: list[_Line]) -> int:
         return 0
     ends = asyncio.run(_drive(session, spec, lines))
     session.mark()
-    session.out.show(ends, lambda: None)
     bad = [one for one in ends if one["exit"]]
-    session.out.say(f"{len(ends)} runs, {len(ends) - len(bad)} succeeded")
     codes = {one["exit"] for one in bad}
-    return next((code for code in _WORST_FIRST if code in codes), 0)
+    code = session.ends(next((code for code in _WORST_FIRST if code in codes), 0))
+    session.out.show(ends, lambda: None)
+    session.out.say(f"{len(ends)} runs, {len(ends) - len(bad)} succeeded")
+    return code
 
 
 async def _drive(session: Session, spec: WorkflowSpec, lines: list[_Line]) -> list[Any]:

@@ -308,7 +308,14 @@ def cancel(session: Session, run: str, by: str | None, why: str | None) -> None:
     if not before and not session.dry_run:
         with session.writing() as log:
             before = not desk.cancel(log.store, log.door, view.run, by=session.by(by), why=why)
-    _changed(session, view.run, before=before, did="asked to stop", was="it was asked to stop before")
+    _changed(
+        session,
+        view.run,
+        before=before,
+        did="asked to stop",
+        would="be asked to stop",
+        was="it was asked to stop before",
+    )
 
 
 @command(runs, "resume")
@@ -328,15 +335,15 @@ def resume(session: Session, run: str, by: str | None, why: str | None) -> None:
     if not before and not session.dry_run:
         with session.writing() as log:
             desk.resume(log.store, log.door, view.run, by=session.by(by), why=why)
-    _changed(session, view.run, before=before, did="may go on", was="it was resumed before")
+    _changed(session, view.run, before=before, did="may go on", would="be let go on", was="it was resumed before")
 
 
-def _changed(session: Session, run: str, *, before: bool, did: str, was: str) -> None:
+def _changed(session: Session, run: str, *, before: bool, did: str, would: str, was: str) -> None:
     """Tell what became of a change, and what moves the run now."""
     with session.reading() as log:
         row = row_shape(session, log, next(heads_from(log, run)))
     data = {"run_id": run, "changed": not before and not session.dry_run, "dry_run": session.dry_run, **row}
-    said = was if before else f"would be {did}" if session.dry_run else did
+    said = was if before else f"would {would}" if session.dry_run else did
     session.out.show(data, lambda: session.out.line(f"run {run}: {said}"))
     if row["command"] and not before:
         session.out.say(f"it is {row['state']}, {row['reason']}", f"      go on: {row['command']}")

@@ -63,7 +63,8 @@ class AsyncTool(Protocol[P, T_co]):
         Arguments:
             key: names the step, where its place in the order of calls should not; unique in a run, without `#`. The
                 request id derives from it. Not inside a step, whose effects are numbered.
-            timeout: of one send (of a step: in a later version), in seconds or as a timedelta.
+            timeout: of one send (of a step: in a later version), in seconds or as a timedelta. Not of a PURE tool
+                inside a step, whose code it is part of there.
             attempts: how many, the first one included.
             on_indeterminate: what the workflow is told of an unknown: `wait` or `raise`.
             decision: the id of the decision that this call carries out: the outcome settles it.

@@ -21,7 +21,8 @@ from poimen.engine import desk, reading
 from poimen.engine.client import Client
 from poimen.engine.handle import must_be_call
 from poimen.engine.worker import Worker
-from poimen.kernel.errors import NotFound, NotStorable
+from poimen.gate.places import here
+from poimen.kernel.errors import NotFound, NotStorable, ReadOnly
 from poimen.later import not_built
 from poimen.log.api import TERMINAL_STATES
 
@@ -95,9 +96,19 @@ class Runtime(Client):
         resources: Sequence[object] = (),
         drain: Seconds = DRAIN_S,
     ) -> Self:
-        """Open outside a `with`, for notebooks; `close` it."""
+        """Open outside a `with`, for notebooks; `close` it.
+
+        Raises:
+            ReadOnly: for `read_only`, which only a `Client` can be.
+        """
+        if read_only:
+            raise ReadOnly(
+                "a Runtime cannot be opened with read_only=True",
+                where=here(),
+                why="it drives runs, and each step that it makes is a record",
+                hint="await poimen.Client.open(url, read_only=True) reads the same database, and needs no modules",
+            )
         runtime = cls(url, modules=modules, concurrency=concurrency, resources=resources, drain=drain)
-        runtime._read_only = read_only
         await runtime._open()
         return runtime
 

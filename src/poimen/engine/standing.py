@@ -157,11 +157,12 @@ def waits_for(view: RunView, *, content: bool = True) -> RunWaiting | None:
         return None
     first = reasons[0]
     what, differs = command_of(view, first), first.reason == "code"
-    sides = f"; {both_sides(view, first)}" if content and both_sides(view, first) else ""
+    sides = both_sides(view, first) if content else ""
+    sides = sides or f"what is recorded: poimen runs show {view.run} --content"
     return RunWaiting(
         f"run {view.run} waits for the {first.reason}: {first.detail or first.about}",
         where=first.about,
-        why=f"nothing was executed{sides or f'; what is recorded: poimen runs show {view.run} --content'}"
+        why=f"what the code asks for was not executed; {sides}"
         if differs
         else "nothing was lost; it goes on where it stands",
         hint=f"with the code that recorded it, or mended: {what}" if differs else what,

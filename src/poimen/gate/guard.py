@@ -285,14 +285,29 @@ def open_code(spec: Spec) -> Callable[..., Any]:
 
 
 async def compute(
-    spec: ToolSpec, args: tuple[Any, ...], kwargs: dict[str, Any], caller: Caller, threads: ThreadPoolExecutor
+    spec: ToolSpec,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    caller: Caller,
+    threads: ThreadPoolExecutor,
+    *,
+    timeout_s: float | None = None,
 ) -> Ended:
-    """Run a pure tool on the main loop; a plain function runs in a thread."""
+    """Run a pure tool on the main loop; a plain function runs in a thread.
+
+    Arguments:
+        spec: the tool.
+        args: what it is called with.
+        kwargs: the same, by name.
+        caller: what stands behind its body.
+        threads: where a plain function runs.
+        timeout_s: of this call; None: as declared.
+    """
     open_code(spec)
     call = _call.OpenCall(
         spec.token, args, kwargs, is_async=spec.is_async, caller=caller, threads=threads, late=lambda _ended: None
     )
-    return await call.end(timeout_s=spec.timeout_s, grace_s=spec.grace_s)
+    return await call.end(timeout_s=spec.timeout_s if timeout_s is None else timeout_s, grace_s=spec.grace_s)
 
 
 async def ask_once(

@@ -11,7 +11,7 @@ Source: design storage.md, "The log".
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -149,6 +149,10 @@ class Damage:
     what: str
 
 
+Look: TypeAlias = "Callable[[Head, list[Record]], Iterator[Damage]]"
+"""What a check asks of a run besides: from its head, and its records up to there, the damage that they show."""
+
+
 TERMINAL_STATES = frozenset({"SUCCEEDED", "FAILED", "REJECTED", "CANCELLED", "TIMED_OUT"})
 """Branch states that nothing leaves; a run in one of them is not scanned for recovery."""
 
@@ -227,8 +231,12 @@ class Store(Protocol):
         """Whether a worker lives, as far as this machine can tell."""
         ...
 
-    def check(self) -> Iterator[Damage]:
-        """Read everything; yield each damage found. Nothing is repaired."""
+    def check(self, look: Look | None = None) -> Iterator[Damage]:
+        """Read everything; yield each damage found. Nothing is repaired.
+
+        Arguments:
+            look: asked of each run in which no damage was found.
+        """
         ...
 
     def rebuild(self, state_of: Callable[[str, list[Record]], str] | None = None) -> int:

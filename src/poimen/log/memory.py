@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from poimen.log.api import Batch
+    from poimen.log.api import Batch, Look
 
 _NOBODY: Final = ("", 0, "")
 
@@ -208,16 +208,17 @@ class MemoryStore:
         with contents.lock:
             return worker_id in contents.workers
 
-    def check(self) -> Iterator[Damage]:
-        """Compare the records with each other and with their heads; yield each damage."""
+    def check(self, look: Look | None = None) -> Iterator[Damage]:
+        """Compare the records with each other and with their heads; yield each damage, see `Store.check`."""
         contents = self._open()
         with contents.lock:
             runs = {run: list(records) for run, records in contents.runs.items()}
             heads = dict(contents.heads)
         for run, records in runs.items():
-            yield from chain.verify(records, chain.first_prev(contents.log_id, run))
+            found = list(chain.verify(records, chain.first_prev(contents.log_id, run)))
             if _derived(heads[run], records) != heads[run]:
-                yield Damage(run=run, lsn=records[-1].lsn, what="the head contradicts the records")
+                found.append(Damage(run=run, lsn=records[-1].lsn, what="the head contradicts the records"))
+            yield from found or (look(heads[run], records) if look is not None else ())
 
     def rebuild(self, state_of: Callable[[str, list[Record]], str] | None = None) -> int:
         """Derive the heads anew; the number that had to change."""

@@ -98,6 +98,13 @@ def sides_of(file: Path) -> Sides:
     return Sides.of(Path(os.path.realpath(file)))
 
 
+def sqlite_version() -> str:
+    """The version of the SQLite that logs are kept by, such as `3.54.1`."""
+    import apsw  # noqa: PLC0415 (as above)
+
+    return str(apsw.sqlite_lib_version())
+
+
 def _path(url: str) -> Path:
     scheme = _SCHEME.match(url)
     if scheme is None:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from poimen.log.api import Batch, Committed, Damage, Head, Lease, Record
+    from poimen.log.api import Batch, Committed, Damage, Head, Lease, Look, Record
     from poimen.log.disk.doubt import Settled
     from poimen.log.disk.group import Place
 
@@ -284,10 +284,10 @@ class SqliteStore:
 
     # ---- care ----------------------------------------------------------------------------------------------
 
-    def check(self) -> Iterator[Damage]:
-        """Read everything and yield each damage found, without holding up writers; nothing is repaired."""
+    def check(self, look: Look | None = None) -> Iterator[Damage]:
+        """Read everything and yield each damage found, without holding up writers; see `Store.check`."""
         self._guard()
-        return care.check(self._rows_apart, self._anchor.read(), self.path)
+        return care.check(self._rows_apart, self._anchor.read(), self.path, look)
 
     def rebuild(self, state_of: Callable[[str, list[Record]], str] | None = None) -> int:
         """Derive the heads anew from the records; see `disk.care.rebuild`."""

@@ -28,6 +28,9 @@ GIVEN: Final = "poimen.given"
 DAMAGED: Final = "poimen.damaged"
 """Where the context keeps what a list has passed over because it cannot be read."""
 
+ENDS: Final = "poimen.ends"
+"""Where the context keeps the exit code that a command has found out before it prints."""
+
 _SHOWN: Final = 200
 """Characters of an argument that a message shows."""
 _MOST: Final = 1_000_000_000

@@ -23,11 +23,12 @@ import click
 from poimen import clock
 from poimen._typing import override
 from poimen.blobs.tables import TieredBlobs
-from poimen.cli.frame.declaring import DAMAGED, GIVEN, pasted
+from poimen.cli.frame.declaring import DAMAGED, ENDS, GIVEN, pasted
 from poimen.cli.frame.output import Output, rfc3339
 from poimen.engine.handle import actor
 from poimen.engine.reading import feed_end
 from poimen.kernel.errors import ConfigurationError, Corrupt, NotFound, StorageFailed
+from poimen.kernel.ids import said
 from poimen.log.opening import file_of, locate, open_store, redacted
 from poimen.log.writer import Door
 
@@ -89,6 +90,7 @@ class Session:
             verbose=bool(given.get("verbose")),
         )
         self._damaged: list[Corrupt] = ctx.meta.setdefault(DAMAGED, [])
+        self._meta = ctx.meta
         self.env_file: str | None = given.get("env_file")
         if self.env_file:
             _read_env(Path(self.env_file))
@@ -115,13 +117,34 @@ class Session:
         log = self._open(read_only=True)
         try:
             if self.out.form == "json":
-                self.out.as_of = {"feed": feed_end(log.store), "time": rfc3339(clock.wall_us())}
+                self.out.as_of = {"feed": _feed_end(log.store), "time": rfc3339(clock.wall_us())}
             yield log
         except NotFound as error:
             error.where = error.where or redacted(self.location.url)
             raise
         finally:
             log.store.close()
+
+    @contextmanager
+    def reading_if_there(self) -> Iterator[Log | None]:
+        """Open the log for reading; None where there is none yet: no file, or one that no log was written to.
+
+        Raises:
+            StorageFailed, ConfigurationError: what is there is no log, or it cannot be read.
+        """
+        file = file_of(self.location.url)
+        log: Log | None = None
+        if file is None or is_there(file):
+            try:
+                log = self._open(read_only=True)
+            except ConfigurationError as error:
+                if not error.ids.get("empty"):
+                    raise
+        try:
+            yield log
+        finally:
+            if log is not None:
+                log.store.close()
 
     @contextmanager
     def writing(self) -> Iterator[Log]:
@@ -173,6 +196,11 @@ class Session:
             logger.setLevel(level)
         self.mark()
 
+    def ends(self, code: int) -> int:
+        """Note the exit code before anything is printed: it stands also where the reader has seen enough."""
+        self._meta[ENDS] = code
+        return code
+
     def command(self, text: str) -> str:
         """A command to be pasted: with the database and the settings, where they were given on this line."""
         return pasted(text, self.db, self.env_file)
@@ -184,23 +212,28 @@ class Session:
 
         Raises:
             click.UsageError: --by names nobody.
+            NotStorable: it is no text.
         """
         if given is not None and not given.strip():
             raise click.UsageError("--by is empty: say who acts, or leave it out")
-        return given or actor()
+        by = given or actor()
+        said(by=by)
+        return by
 
     def why(self, given: str | None, *, what: str) -> str:
         """Why, for the record: as given, else asked for.
 
         Raises:
-            click.UsageError: it is missing and nobody can be asked.
+            click.UsageError: it is missing and nobody can be asked; a trial needs none.
+            NotStorable: it is no text.
         """
-        if self.dry_run:
-            return given or ""
-        said = given or (click.prompt(f"why {what}", err=True) if self.asks else "")
-        if not said.strip():
+        if self.dry_run and not given:
+            return ""
+        why = str(given or (click.prompt(f"why {what}", err=True) if self.asks else ""))
+        if not why.strip():
             raise click.UsageError(f"--why is missing: say why you {what}, for the record")
-        return str(said)
+        said(why=why)
+        return why
 
     def confirm(self, question: str) -> None:
         """Ask a person, where there is one and --yes was not given.
@@ -244,6 +277,14 @@ def _read_env(file: Path) -> None:
             raise click.UsageError(f"--env-file {file}, line {number} is not NAME=value")
         quoted = _QUOTED.fullmatch(found[2])
         os.environ.setdefault(found[1], quoted[2] if quoted is not None else _COMMENT.sub("", found[2]).strip())
+
+
+def _feed_end(store: Store) -> int | None:
+    """How far the log goes; None where a damaged record stands in the way, which the command names if it reads it."""
+    try:
+        return feed_end(store)
+    except Corrupt:
+        return None
 
 
 def is_there(file: Path) -> bool:

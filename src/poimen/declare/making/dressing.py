@@ -139,7 +139,7 @@ def _options(spec: ToolSpec, likeness: Likeness, before: Options) -> types.Funct
 
         Arguments:
             key: names the step; its request id derives from it.
-            timeout: of one attempt, in seconds or as a timedelta.
+            timeout: of one attempt, in seconds or as a timedelta; not of a PURE tool inside a step.
             attempts: how many, the first one included.
             on_indeterminate: what the workflow is told of an unknown: `wait` or `raise`.
             decision: the id of the decision that this call carries out.

@@ -56,16 +56,18 @@ class Attempts:
         """Run a pure tool that is its own step."""
         args, kwargs = call.spec.parameters.unpack(call.packed)
         caller = BodyScope(self.driver.where(call.key, attempt), "", probing=False)
-        ended = await compute(call.spec, args, kwargs, caller, self.driver.worker.threads)
+        ended = await compute(
+            call.spec, args, kwargs, caller, self.driver.worker.threads, timeout_s=call.options.timeout_s
+        )
         if self.driver.dropped:
             return
         match ended:
             case Value():
                 self._returned(call, attempt, ended.value)
+            case GivenUp() | Raised(error=asyncio.CancelledError(), told_to_stop="timeout"):
+                self._failed(call, attempt, TimeoutError(f"{call.spec.name} did not end in time"))
             case Raised():
                 self._failed(call, attempt, ended.error)
-            case GivenUp():
-                self._failed(call, attempt, TimeoutError(f"{call.spec.name} did not end in time"))
 
     def scope(self, call_key: str, attempt: int) -> AttemptScope:
         """The scope of an attempt; made once."""

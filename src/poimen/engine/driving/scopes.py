@@ -19,7 +19,7 @@ from poimen.declare import values
 from poimen.declare.calling import Current
 from poimen.engine.driving.replay import Asked, described
 from poimen.gate.places import asked_at
-from poimen.kernel.errors import DuplicateKey, NotSent, Suspended, UnguardedEffect, WouldBlock
+from poimen.kernel.errors import BadDeclaration, DuplicateKey, NotSent, Suspended, UnguardedEffect, WouldBlock
 from poimen.kernel.ids import StepKey, explicit_key, step_key
 from poimen.kernel.intent import short, written
 
@@ -302,6 +302,13 @@ class AttemptScope(Scope):
             self.driver.ending.differ(f"{short(spec.name)} as an effect of {self.step}", call.asked(), about=self.step)
             await self.parked()
         if spec.kind == "step" or (spec.is_pure and not self._was_effect(spec)):
+            if options.timeout_s is not None:
+                raise BadDeclaration(
+                    f"{spec.name}.options: timeout= was given inside the step {self.step}",
+                    where=spec.where,
+                    why="inside a step a PURE tool is part of the step's own code, which nobody would stop",
+                    hint=f"async with asyncio.timeout(...) around {spec.name}, or call it from the workflow",
+                )
             return await self.driver.attempts.inline(self, spec, packed)
         return await self._wait(lambda: self.driver.effects.begin(self, spec, packed, digest, options), spec)
 

@@ -18,7 +18,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
 from poimen import clock
-from poimen.kernel.errors import Corrupt
+from poimen.kernel.errors import Corrupt, StorageFailed
 from poimen.log.disk import files
 from poimen.log.disk.locks import LockFile
 
@@ -95,7 +95,11 @@ class Anchor:
         return self._path.exists()
 
     def mark(self) -> Mark | None:
-        """The last mark, read from the end of the file; damaged lines are passed over."""
+        """The last mark, read from the end of the file; damaged lines are passed over.
+
+        Raises:
+            StorageFailed: something stands there that cannot be read.
+        """
         return next((_mark(entry) for entry in self._newest()), None)
 
     def newest(self) -> dict[str, tuple[int, bytes]]:
@@ -105,22 +109,17 @@ class Anchor:
 
     def _newest(self) -> Iterator[dict[str, list[tuple[str, int, str]]]]:
         """What the last lines say, from the end."""
-        try:
-            with self._path.open("rb") as file:
-                size = file.seek(0, os.SEEK_END)
-                file.seek(max(0, size - _TAIL_BYTES))
-                lines = file.read().split(b"\n")
-        except (FileNotFoundError, NotADirectoryError):
-            return
+        lines = self._text(last=_TAIL_BYTES).split(b"\n")
         yield from (entry for line in reversed(lines) if (entry := _entry(line)) is not None)
 
     def read(self) -> Anchored:
-        """The whole file. A last line without its end is torn, not damaged: it named nothing yet."""
+        """The whole file. A last line without its end is torn, not damaged: it named nothing yet.
+
+        Raises:
+            StorageFailed: as `mark`.
+        """
         found = Anchored()
-        try:
-            lines = self._path.read_bytes().split(b"\n")
-        except (FileNotFoundError, NotADirectoryError):
-            return found
+        lines = self._text().split(b"\n")
         for number, line in enumerate(lines[:-1], start=1):
             entry = _entry(line)
             if entry is None:
@@ -132,6 +131,24 @@ class Anchor:
                 if lsn >= found.heads.get(run, (0, b""))[0]:
                     found.heads[run] = (lsn, bytes.fromhex(digest))
         return found
+
+    def _text(self, *, last: int | None = None) -> bytes:
+        """The file, or its `last` bytes; nothing where there is none."""
+        try:
+            with self._path.open("rb") as file:
+                if last is not None:
+                    file.seek(max(0, file.seek(0, os.SEEK_END) - last))
+                return file.read()
+        except (FileNotFoundError, NotADirectoryError):
+            return b""
+        except OSError as error:
+            raise StorageFailed(
+                f"the anchor {self._path} cannot be read: {error.strerror}",
+                where=str(self._path),
+                why="without it a tail that was cut off, or an old copy in the place of the log, is not noticed",
+                hint="let this user read it, or put the file back that belongs there; where it is lost, move what "
+                "stands there away: the next opening for writing makes a new one, and knows no older heads",
+            ) from error
 
     def note(self, mark: Mark, heads: Mapping[str, tuple[int, bytes]]) -> None:
         """Append heads that are durable, and sync; a torn line at the end, which named nothing yet, is cut off first.

@@ -22,13 +22,13 @@ from poimen.log import chain, wal
 from poimen.log.api import Damage
 from poimen.log.disk import files
 from poimen.log.disk.connect import SQL, altered, mark_of, translated
-from poimen.log.disk.rows import raw_record_of
+from poimen.log.disk.rows import head_of, raw_record_of, record_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from poimen.log.api import Record
+    from poimen.log.api import Look, Record
     from poimen.log.disk.anchor import Anchored
     from poimen.log.disk.connect import Reader
     from poimen.log.disk.handle import Handle
@@ -76,13 +76,14 @@ def all_heads(rows: Rows) -> dict[str, tuple[int, bytes]]:
     return found
 
 
-def check(rows: Rows, anchored: Anchored, db: Path) -> Iterator[Damage]:
+def check(rows: Rows, anchored: Anchored, db: Path, look: Look | None = None) -> Iterator[Damage]:
     """Read everything and yield each damage; a log that grows meanwhile is checked up to where it was.
 
     Arguments:
         rows: runs one statement and gives all its rows, without holding up a writer.
         anchored: what was anchored before the check began.
         db: the database's path, for the messages.
+        look: asked of each run in which nothing else was found, see `Store.check`.
     """
     for number in anchored.damaged:
         yield Damage(run="", lsn=0, what=f"line {number} of the anchor does not match its digest")
@@ -103,7 +104,7 @@ def check(rows: Rows, anchored: Anchored, db: Path) -> Iterator[Damage]:
             yield Damage(run="", lsn=0, what=what)
         if torn := wal.damaged(rows, files.Sides.of(db).wal):
             yield Damage(run="", lsn=0, what=torn)
-        yield from _check_runs(rows, mark.log_id, anchored.heads)
+        yield from _check_runs(rows, mark.log_id, anchored.heads, look)
         for run, n in rows(SQL["orphans"], ()):
             yield Damage(run="", lsn=0, what=f"{n} records belong to run number {run}, which has no row")
         yield from _check_blobs(rows)
@@ -111,17 +112,42 @@ def check(rows: Rows, anchored: Anchored, db: Path) -> Iterator[Damage]:
         yield Damage(run="", lsn=0, what=error.message)
 
 
-def _check_runs(rows: Rows, log_id: str, anchored: Mapping[str, tuple[int, bytes]]) -> Iterator[Damage]:
+def _check_runs(
+    rows: Rows, log_id: str, anchored: Mapping[str, tuple[int, bytes]], look: Look | None
+) -> Iterator[Damage]:
     missing = set(anchored)
     last = 0
     while page := rows(SQL["runs"], (last, _RUNS_A_PAGE)):
         for number, run_id, *head in page:
             run = run_id.decode(errors="replace")
             missing.discard(run)
-            yield from _Run(rows, number, run, log_id).check(head, anchored.get(run))
+            if run.encode() != run_id:
+                # No record of it can be told from a forged one: each hash is over the id too.
+                yield Damage(run=run, lsn=0, what=_no_text(number, run_id))
+                continue
+            whole = True
+            for damage in _Run(rows, number, run, log_id).check(head, anchored.get(run)):
+                whole = False
+                yield damage
+            if whole and look is not None:
+                yield from _looked_at(rows, run, look)
         last = page[-1][0]
     for run in sorted(missing):
         yield Damage(run=run, lsn=1, what=f"the run is gone; {anchored[run][0]} records of it were anchored")
+
+
+def _looked_at(rows: Rows, run: str, look: Look) -> Iterator[Damage]:
+    try:
+        head = head_of(rows(SQL["head"], (run,))[0])
+        records = [record_of(run, row) for row in rows(SQL["read"], (run, 0, head.lsn))]
+    except Corrupt as error:
+        yield Damage(run=run, lsn=0, what=error.message)
+    else:
+        yield from look(head, records)
+
+
+def _no_text(number: int, run_id: bytes) -> str:
+    return f"the id of run number {number} is no text: {run_id!r}"
 
 
 class _Run:
@@ -205,15 +231,19 @@ def rebuild(handle: Handle, state_of: StateOf | None = None) -> int:
         The number of heads that had to change.
 
     Raises:
-        Corrupt: when the chain of a run is broken: heads are not derived from damaged records.
+        Corrupt: when the chain of a run is broken, or its id is no text: heads are not derived from damage.
     """
     log_id = mark_of(handle.rows).log_id
     changed = last = 0
     while page := handle.rows(SQL["runs"], (last, _RUNS_A_PAGE)):
         last = page[-1][0]
         for number, run_id, *_ in page:
+            try:
+                run = run_id.decode()
+            except UnicodeDecodeError as error:
+                raise Corrupt(_no_text(number, run_id)) from error
             with handle.lock, handle.transaction() as transaction:
-                transaction.wanted = _rebuild(handle, number, run_id.decode(), log_id, state_of)
+                transaction.wanted = _rebuild(handle, number, run, log_id, state_of)
                 changed += transaction.wanted
                 handle.forget()
     return changed

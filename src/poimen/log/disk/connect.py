@@ -342,7 +342,8 @@ class Reader:
     def _checked(self, connection: apsw.Connection) -> apsw.Connection:
         try:
             if not _recognised(connection, self._db):
-                raise ConfigurationError(f"{self._db} is empty: no log was written to it", where=str(self._db))
+                said = f"{self._db} is empty: no log was written to it"
+                raise ConfigurationError(said, where=str(self._db), empty=True)
         except BaseException:
             connection.close()
             raise

@@ -60,7 +60,8 @@ def closed(db: Path) -> StorageFailed:
         f"{db} is closed until a failed commit is settled",
         where=str(files.Sides.of(db).doubt),
         why="what is on disk is not known yet, and writing on could destroy it",
-        hint="the next opening for writing settles it; end processes that still hold the database if it cannot",
+        hint="poimen db check --rebuild opens it for writing, which settles it, as the next run does; "
+        "if it cannot, end the processes that still hold the database",
     )
 
 
