@@ -162,7 +162,7 @@ def waits_for(view: RunView, *, content: bool = True) -> RunWaiting | None:
     return RunWaiting(
         f"run {view.run} waits for the {first.reason}: {first.detail or first.about}",
         where=first.about,
-        why=f"what the code asks for was not executed; {sides}"
+        why=f"nothing was executed of what the code asks for; {sides}"
         if differs
         else "nothing was lost; it goes on where it stands",
         hint=f"with the code that recorded it, or mended: {what}" if differs else what,
