@@ -222,8 +222,8 @@ def asleep(db: str, run_id: str, workflow: str, args: str = "[]") -> None:
     """Drive a run, to be stopped in a call and woken when another has taken it over; tell of what comes too late."""
     append_outside = worker.Worker.append_outside
 
-    def told(self: worker.Worker, run: str, branch: str, event: Any) -> None:
-        append_outside(self, run, branch, event)
+    def told(self: worker.Worker, run: str, branch: str, event: Any, lost: Any) -> None:
+        append_outside(self, run, branch, event, lost)
         say({"late": type(event).__name__})
 
     worker.Worker.append_outside = told  # type: ignore[method-assign]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import poimen
 from poimen._typing import override
 from poimen.engine.driving import ending
-from poimen.engine.driving.outbox import LoopDoor
+from poimen.engine.eventloop.door import LoopDoor
 from poimen.kernel.attempt import AttemptState
 from poimen.kernel.branch import BRANCH_TERMINAL, BranchState
 from poimen.kernel.events import BranchEnded, CancelRequested
@@ -85,8 +85,8 @@ class HeldDoor(LoopDoor):
         super().submit(batch, sent)
 
     @override
-    def append(self, batch: Any) -> None:
-        super().append(batch)
+    def append(self, batch: Any, then: Any) -> None:
+        super().append(batch, then)
         self._note(batch)
 
     @override

@@ -188,3 +188,50 @@ def test_an_unheard_of_failure_leaves_nobody_waiting() -> None:
     assert [type(error) for error in failed] == [MemoryError]
     assert [len(tickets) for tickets in told] == [1]
     assert len(waited) == 1
+
+
+def test_a_door_that_waits_keeps_what_a_locked_log_refuses_in_its_order() -> None:
+    store = Notebook()
+    door = Door(store, waits=True)  # type: ignore[arg-type]  # as in `door_of`
+    told: list[str] = []
+
+    def tell(tickets: Sequence[Ticket]) -> None:
+        told.extend(ticket.batch.run for ticket in tickets)
+
+    store.fail = StorageFailed("locked", locked=True)
+    for run in ("c", "a", "b"):
+        door.submit(batch(run), tell)
+    door.flush()
+    door.submit(batch("a"), tell)
+    door.flush()
+    assert door.locked is store.fail
+    assert [ticket.batch.run for ticket in door.in_line()] == ["c", "a", "b", "a"]
+    assert told == []
+    store.fail = None
+    door.flush()
+    assert store.commits == [["c", "a", "b", "a"]]
+    assert told == ["c", "a", "b", "a"]
+    assert door.locked is None
+
+
+def test_a_door_that_waits_refuses_what_a_log_refuses_that_has_failed() -> None:
+    store = Notebook()
+    door = Door(store, waits=True)  # type: ignore[arg-type]  # as in `door_of`
+    store.fail = StorageFailed("the disk is gone")
+    ticket = door.submit(batch("a"))
+    door.flush()
+    assert ticket.error is store.fail
+
+
+def test_a_door_that_gives_up_waiting_says_what_it_has_refused() -> None:
+    store = Notebook()
+    door = Door(store, waits=True)  # type: ignore[arg-type]  # as in `door_of`
+    store.fail = StorageFailed("locked", locked=True)
+    ticket = door.submit(batch("a"))
+    door.flush()
+    assert door.give_up() == [ticket]
+    assert ticket.error is store.fail
+    later = door.submit(batch("b"))
+    door.flush()
+    assert later.error is store.fail
+    assert store.commits == []

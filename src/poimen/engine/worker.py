@@ -10,23 +10,25 @@ Source: design protocol.md, section 5 and 9; storage.md, "Group commit".
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from poimen import clock
 from poimen.engine.desk import driven, tell_waiting
 from poimen.engine.driving.driver import Driver
-from poimen.engine.driving.outbox import LoopDoor
+from poimen.engine.eventloop.door import RETRY_S, LoopDoor
+from poimen.engine.lingering import Lingering
 from poimen.engine.reading import has_ended, read_run
 from poimen.engine.waiters import WATCH_S, Waiters
 from poimen.gate.guard import thread_pool
-from poimen.kernel.errors import CommitUnknown, Corrupt, Fenced, PoimenError, StorageFailed
+from poimen.kernel.errors import CommitUnknown, Corrupt, Fenced, PoimenError, StorageFailed, Suspended
 from poimen.kernel.views import trunk
 from poimen.log import codec
 from poimen.log.api import TERMINAL_STATES, Batch
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from poimen.blobs.tables import TieredBlobs
     from poimen.declare.registry import Registry
     from poimen.declare.specs import ToolSpec
@@ -84,18 +86,23 @@ class Worker:
         self._next_scan = clock.monotonic() + SCAN_S
         self._chores: list[asyncio.Task[None]] = []
         self._driving: dict[str, asyncio.Task[None]] = {}
-        self._lingering: list[Driver] = []
+        self.lingering = Lingering(self)
         self.waiters = Waiters()
         store.worker(self.id)
 
     # ---- for drivers -------------------------------------------------------------------------------------------
 
-    def append_outside(self, run: str, branch: str, event: Event) -> None:
-        """Append an outsider's record, committed with whatever waits."""
-        self.door.append(Batch(run=run, records=(codec.record(event, branch=branch),)))
-        driver = self.drivers.get(run)
-        if driver is not None:
-            driver.outbox.catch_up()
+    def append_outside(self, run: str, branch: str, event: Event, lost: Callable[[PoimenError], None]) -> None:
+        """Append an outsider's record, committed with whatever waits; `lost` is told why it could not be."""
+
+        def landed(error: PoimenError | None) -> None:
+            driver = self.drivers.get(run)
+            if error is not None:
+                lost(error)
+            elif driver is not None:
+                driver.outbox.catch_up()
+
+        self.door.append(Batch(run=run, records=(codec.record(event, branch=branch),)), landed)
 
     def tool(self, name: str) -> ToolSpec | None:
         """The tool or model of this name, if its code is loaded."""
@@ -112,21 +119,23 @@ class Worker:
         if spec is None:
             self._strange[run] = self.code
             return None
+        self.door.settle()
         head = self.store.head(run)
-        lingering = self._lingering_of(run)
+        lingering = self.lingering.of(run)
         own = lingering[0].lease if lingering else None
         lease = self.store.claim(run, worker=self.id, lease_s=LEASE_S, own=own)
         if lease is None:
             return None
         for before in lingering:
             before.lease = lease
+            self.lingering.gone(before)
         try:
             view, records = read_run(self.store, run)
         except Corrupt:
             self.store.release([lease])
             raise
         if has_ended(view):
-            if not lingering:
+            if not self.lingering.of(run):
                 self.store.release([lease])
             return None
         crashed = head is not None and bool(head.worker) and not lingering
@@ -136,6 +145,8 @@ class Worker:
         driver.done.add_done_callback(lambda _done: self._ended(driver))
         try:
             driver.start()
+        except Suspended:  # let go of already: the log was locked
+            return driver
         except Exception as error:  # noqa: BLE001 (this run stops, the cause is told to whoever waits for it)
             driver.ending.stop(error)
         return driver
@@ -143,34 +154,20 @@ class Worker:
     def _ended(self, driver: Driver) -> None:
         self.drivers.pop(driver.run, None)
         self._seen[driver.run] = driver.view.lsn
-        if isinstance(driver.error, (CommitUnknown, StorageFailed)):
+        locked = driver.error is not None and self.door.passes(driver.error)
+        if locked:
+            self._seen.pop(driver.run)  # taken up again once the log is free
+        elif isinstance(driver.error, (CommitUnknown, StorageFailed)):
             self._fail(driver.error)
         elif driver.error is not None and not isinstance(driver.error, Fenced):
             _log.error("run %s is left alone here: %s", driver.run, driver.error)
             self.broken[driver.run] = driver.error
-        if driver.effects.bodies():
-            self._lingering.append(driver)
+        if driver.effects.bodies() or locked:
+            self.lingering.add(driver)
         else:
-            self._release(driver)
+            self.lingering.release(driver)
         self.waiters.tell(driver.run, driver.view)
         self.nudge(driver.run)  # somebody may have acted on it while it was let go of
-
-    def _release(self, driver: Driver) -> None:
-        if driver.run in self.drivers or isinstance(driver.error, Fenced) or self._lingering_of(driver.run):
-            return
-        with contextlib.suppress(PoimenError):
-            self.store.release([driver.lease])
-
-    def _lingering_of(self, run: str) -> list[Driver]:
-        """Drivers that have let go of a run while bodies of theirs go on: it stays this worker's until they end."""
-        return [d for d in self._lingering if d.run == run and not isinstance(d.error, Fenced)]
-
-    def body_ended(self, driver: Driver) -> None:
-        """A body that was given up has ended: a run that rests, or has ended, is let go of after its last one."""
-        if driver in self._lingering and not driver.effects.bodies():
-            self._lingering.remove(driver)
-            self._release(driver)
-            self.nudge(driver.run)
 
     def _fail(self, error: BaseException) -> None:
         """Nothing more is driven here: the first cause is kept, and all who wait are told to look at it."""
@@ -220,25 +217,31 @@ class Worker:
             try:
                 self._renew_now()
             except PoimenError as error:
-                if not _passes(error):
-                    self._fail(error)
+                if not self._passed(error):
                     return
 
     def _renew_now(self) -> None:
-        held = [*self.drivers.values(), *self._lingering]
+        held = [*self.drivers.values(), *self.lingering]
         kept = {lease.run: lease for lease in self.store.renew([d.lease for d in held], lease_s=LEASE_S)}
         for driver in held:
             if driver.run in kept:
                 driver.lease = kept[driver.run]
             elif not driver.done.done():
                 driver.ending.stop(Fenced(f"the lease of {driver.run} was lost", run=driver.run))
+        self.lingering.give_back()
 
-    def holds(self, driver: Driver) -> bool:
-        """Whether a run is still ours although its lease may have run out: the machine slept, and nobody took it."""
-        kept = self.store.renew([driver.lease], lease_s=LEASE_S)
-        if kept:
-            driver.lease = kept[0]
-        return bool(kept)
+    async def ask_for(self, driver: Driver) -> None:
+        """Prolong a lease that may have run out, if nobody took the run: the machine slept, or the log was locked."""
+        while not driver.done.done():
+            try:
+                for lease in self.store.renew([driver.lease], lease_s=LEASE_S):
+                    driver.lease = lease
+            except PoimenError as error:
+                if not self.door.passes(error):
+                    raise
+                await asyncio.sleep(RETRY_S)
+            else:
+                return
 
     async def _look(self) -> None:
         while self.error is None:
@@ -249,8 +252,14 @@ class Worker:
         try:
             self._look_once()
         except PoimenError as error:
-            if not _passes(error):
-                self._fail(error)
+            self._passed(error)
+
+    def _passed(self, error: PoimenError) -> bool:
+        """Whether the log was only locked: what met it is done again. Otherwise nothing more is driven here."""
+        locked = self.door.passes(error)
+        if not locked:
+            self._fail(error)
+        return locked
 
     def _look_once(self) -> None:
         changed = self.store.changed()
@@ -316,7 +325,10 @@ class Worker:
 
     def _held(self, head: Head) -> bool:
         """Whether somebody alive holds the run. Only a claim tells for sure; this spares one that would be refused."""
-        return driven(head, self.store) and not (head.worker == self.id and self._lingering_of(head.run))
+        if head.worker == self.id and (lingering := self.lingering.of(head.run)):
+            return any(d.effects.at_work for d in lingering)  # what it answers is to be on record first
+        renewing = clock.monotonic() < self.door.locked_at + RENEW_S  # nobody could, while the log was locked
+        return driven(head, self.store) or (bool(head.worker) and renewing and self.store.alive(head.worker))
 
     def _take(self, run: str) -> None:
         self._seen[run] = -1
@@ -333,7 +345,8 @@ class Worker:
             try:
                 driver = self.claim(run)
             except (CommitUnknown, StorageFailed) as error:
-                self._fail(error)
+                if self._passed(error):
+                    self._seen.pop(run, None)  # the next look tries again
                 return
             except Exception as error:  # noqa: BLE001 (told to whoever waits for this run; the others go on)
                 self._leave(run, error)
@@ -357,12 +370,7 @@ class Worker:
                 else:
                     self._seen.pop(run, None)
         except PoimenError as error:
-            self._fail(error)
-
-    def _left(self) -> str:
-        """The effects whose bodies go on, by their ids."""
-        drivers = [*self.drivers.values(), *self._lingering]
-        return ", ".join(sorted({f"{d.run}/{'/'.join(map(str, key))}" for d in drivers for key in d.effects.bodies()}))
+            self._passed(error)
 
     async def close(self, *, drain_s: float) -> None:
         """Let calls end for a while, then let go of every run without cancelling it."""
@@ -373,11 +381,11 @@ class Worker:
         deadline = clock.monotonic() + drain_s
         for driver in list(self.drivers.values()):
             driver.draining = True
-        if drain_s and self._left():
-            _told.info("waiting for what still runs, %.0f s at most: %s", drain_s, self._left())
-        while (self.open_guards or self._lingering) and clock.monotonic() < deadline:  # noqa: ASYNC110 (many places)
+        if drain_s and self.lingering.left():
+            _told.info("waiting for what still runs, %.0f s at most: %s", drain_s, self.lingering.left())
+        while (self.open_guards or self.lingering.at_work()) and clock.monotonic() < deadline:  # noqa: ASYNC110 (many places)
             await asyncio.sleep(WATCH_S / 5)
-        if left := self._left():
+        if left := self.lingering.left():
             _log.warning("the end of what still runs will not be on record: %s", left)
             self.store.linger()
         for driver in list(self.drivers.values()):
@@ -386,13 +394,6 @@ class Worker:
             chore.cancel()
         await asyncio.gather(*renewing, *running, return_exceptions=True)
         await asyncio.sleep(0)
+        self.door.close()
         for threads in (self.threads, self.step_threads, self.workflow_threads):
             threads.shutdown(wait=False, cancel_futures=True)
-
-
-def _passes(error: PoimenError) -> bool:
-    """Whether a chore may be tried again: another process has locked the log for long, which then has not failed."""
-    locked = isinstance(error, StorageFailed) and bool(error.ids.get("locked"))
-    if locked:
-        _log.warning("the log is locked for long: %s", error)
-    return locked

@@ -22,7 +22,7 @@ from poimen.declare.specs import ToolSpec
 from poimen.gate import _call, outcome, points
 from poimen.gate._call import Ended, GivenUp, Raised, Value
 from poimen.gate.error_record import message_of
-from poimen.gate.ladder import climb, read_answer
+from poimen.gate.ladder import climb, read_answer, unsendable
 from poimen.gate.port import Closed, Dropped, Key, Known, Port, Refused, Stopped
 from poimen.kernel.effect_class import EffectClass
 from poimen.kernel.errors import Fenced, StorageFailed, Suspended, invariant
@@ -63,7 +63,20 @@ class Guard:
         NotStorable: the arguments do not fit the tool that is loaded.
     """
 
-    __slots__ = ("_open", "_stop", "_unused", "error", "key", "packed", "pending", "port", "running", "spec", "terms")
+    __slots__ = (
+        "_open",
+        "_stop",
+        "_unused",
+        "begun_us",
+        "error",
+        "key",
+        "packed",
+        "pending",
+        "port",
+        "running",
+        "spec",
+        "terms",
+    )
 
     def __init__(self, port: Port, spec: ToolSpec, pending: IntentPending, packed: bytes) -> None:
         self.port = port
@@ -75,6 +88,7 @@ class Guard:
         self.key: Key = (pending.step, pending.attempt, pending.ordinal)
         self.error: BaseException | None = None
         self.running = 0
+        self.begun_us = 0  # when the last send of this process began: its record may have waited for the log
         self._stop = ""
         self._open: _call.OpenCall | None = None
 
@@ -136,10 +150,8 @@ class Guard:
         # 3. the call, unless it was called off or the lease has run out while the record was synced
         send = len(self.port.intent(self.key).sends)
         ended: Outcome | _Maybe
-        if self.called_off:
-            ended = _not_sent(f"called off before the call: {self.called_off}")
-        elif self.port.lease_left_s() <= 0:
-            ended = _not_sent("the lease ended before the call")
+        if why := await unsendable(self):
+            ended = _not_sent(why)
         else:
             ended = await self._perform_call(send)
             points.reach("called", self.spec.name)

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from poimen import clock, effects
 from poimen.declare import values
 from poimen.gate.error_record import message_of
 from poimen.gate.port import Closed, Landed, ProbeSays, Stopped, Unknown
-from poimen.kernel.effect_class import EffectClass
+from poimen.kernel.effect_class import EffectClass, key_ttl_us
 from poimen.kernel.errors import NotStorable
 from poimen.kernel.intent import (
     IntentDemoted,
@@ -37,6 +38,7 @@ from poimen.kernel.resolution import (
     Ruling,
     SendAgain,
     backoff_us,
+    key_lapse,
     rule,
 )
 
@@ -51,6 +53,9 @@ PAUSE_S = 0.2
 """The longest sleep between two looks at whether the ladder is still wanted, in seconds."""
 
 
+LATE_US = 5 * clock.US
+"""A record that took longer to become durable has waited: the key is looked at again, in microseconds."""
+
 TOLD_US = 2 * clock.US
 """A wait for the next question that is shorter is not told, in microseconds."""
 
@@ -62,7 +67,7 @@ LADDER = "ladder"
 
 def facts_of(guard: Guard, intent: IntentView) -> Facts:
     """What the kernel needs to know of an open intent, from its records and the clock."""
-    return facts_from(
+    facts = facts_from(
         intent,
         guard.terms,
         guard.port.request(intent.pending.request_id),
@@ -70,6 +75,7 @@ def facts_of(guard: Guard, intent: IntentView) -> Facts:
         latest_us=guard.port.latest_at,
         loaded=probe_loaded(guard.spec, guard.terms),
     )
+    return replace(facts, last_dispatched_at_us=max(facts.last_dispatched_at_us, guard.begun_us))
 
 
 def facts_from(
@@ -106,6 +112,30 @@ def facts_from(
 def probe_loaded(spec: ToolSpec, terms: Terms) -> bool:
     """Whether the probe that was frozen is the one that is loaded: a probe of another version is another probe."""
     return spec.probe_name is not None and (terms.probe, terms.probe_version) == (spec.probe_name, spec.version)
+
+
+async def unsendable(guard: Guard) -> str:
+    """Why a send may not be made although its Dispatched is durable: that record may have waited for the log.
+
+    Arguments:
+        guard: about to call its tool.
+    """
+    lease_left_s = await guard.port.lease_left_s()
+    if guard.called_off:
+        return f"called off before the call: {guard.called_off}"
+    if lease_left_s <= 0:
+        return "the lease ended before the call"
+    intent = guard.port.intent(guard.key)
+    guard.begun_us = now_us = clock.wall_us()
+    waited = abs(now_us - intent.sends[-1].at) > LATE_US
+    if not waited or key_ttl_us(guard.terms) is None or intent.demoted_to is not None:
+        return ""
+    first = guard.port.request(intent.pending.request_id).first_dispatched_at
+    if first == intent.sends[-1].at:
+        return ""  # the key is no older than this send
+    latest = guard.port.latest_at
+    lapse = key_lapse(guard.terms, first_dispatched_at_us=first, now_us=now_us, latest_known_us=latest)
+    return f"{lapse} before the call: its record has waited for the log" if lapse is not None else ""
 
 
 async def climb(guard: Guard) -> Closed:

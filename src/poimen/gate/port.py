@@ -90,8 +90,8 @@ class Port(Protocol):
         """Why nothing may be dispatched in this attempt, although the run goes on; empty while it may."""
         ...
 
-    def lease_left_s(self) -> float:
-        """Seconds until this worker's right to send ends, the margin taken off."""
+    async def lease_left_s(self) -> float:
+        """Seconds until this worker's right to send ends, the margin taken off; asked of a locked log, it waits."""
         ...
 
     @property

@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from poimen.log.api import Batch, Committed, Store
 
 
+def is_locked(error: BaseException | None) -> bool:
+    """Whether another process has the log locked for long: nothing was written, and the log has not failed."""
+    return isinstance(error, StorageFailed) and bool(error.ids.get("locked"))
+
+
 class Ticket:
     """The claim to one submitted batch.
 
@@ -57,10 +62,17 @@ class Door:
 
     Arguments:
         store: the backend. Its `commit` runs in the thread that calls `flush`.
+        waits: what cannot be committed because another process has the log locked stays in line, in its order: the
+            next `flush` tries again. Nothing of it was written. Otherwise it is refused.
+
+    Attributes:
+        locked: why what waits has stayed in line; None when the log could be written the last time.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, *, waits: bool = False) -> None:
         self.store = store
+        self.locked: PoimenError | None = None
+        self._waits = waits
         self.commits = 0
         self._queue: deque[Ticket] = deque()
         self._turn = threading.Lock()
@@ -98,12 +110,14 @@ class Door:
                 failed = failed or error
             finally:
                 self._turn.release()
+            if self.locked is not None:
+                break
             self._tell(taken)
         if failed is not None:
             raise failed
 
     def append(self, batch: Batch) -> Committed:
-        """Submit, commit and wait, for callers that may block.
+        """Submit, commit and wait, for callers that may block: not through a door that `waits`.
 
         Raises:
             PoimenError: why the batch was refused, or `CommitUnknown`.
@@ -114,6 +128,25 @@ class Door:
             with self._committed:
                 self._committed.wait_for(lambda: ticket.done)
         return ticket.outcome()
+
+    def in_line(self) -> list[Ticket]:
+        """What waits, in its order."""
+        return list(self._queue)
+
+    def give_up(self) -> list[Ticket]:
+        """Refuse what has stayed in line because the log is locked, and wait for it no more.
+
+        Returns:
+            The tickets that were refused.
+        """
+        with self._turn:
+            self._waits = False
+            taken = self._take() if self.locked is not None else []
+            for ticket in taken:
+                ticket.error, ticket.done = self.locked, True
+            self.locked = None
+        self._tell(taken)
+        return taken
 
     def _take(self) -> list[Ticket]:
         return [self._queue.popleft() for _ in range(len(self._queue))]
@@ -128,7 +161,7 @@ class Door:
             if not isinstance(error, PoimenError):
                 raise
             return
-        self.commits += 1
+        self.commits, self.locked = self.commits + 1, None
         for ticket, result in zip(taken, results, strict=True):
             if isinstance(result, PoimenError):
                 ticket.error = result
@@ -137,7 +170,15 @@ class Door:
             ticket.done = True
 
     def _refuse(self, taken: list[Ticket], error: BaseException) -> None:
-        """A commit has failed. One of which nobody knows whether it is durable is the last one of this door."""
+        """A commit has failed. One of which nobody knows whether it is durable is the last one of this door.
+
+        What a door that waits could not write, because the log is locked, goes back to the head of the line.
+        """
+        self.locked = None
+        if self._waits and isinstance(error, StorageFailed) and is_locked(error):
+            self.locked = error
+            self._queue.extendleft(reversed(taken))
+            return
         told = error if isinstance(error, PoimenError) else CommitUnknown(f"the commit was interrupted: {error!r}")
         if isinstance(told, CommitUnknown):
             self._dead = StorageFailed(

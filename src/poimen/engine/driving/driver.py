@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from poimen.engine.eventloop.futures import RunTimer
     from poimen.engine.worker import Worker
     from poimen.gate.port import Key
+    from poimen.kernel.errors import PoimenError
     from poimen.kernel.events import Event
     from poimen.kernel.intent import Payload
     from poimen.kernel.views import BranchView, IntentView, RunView
@@ -143,11 +144,15 @@ class Driver:
         """For the record of an attempt's cancellation."""
         return self.line.cancel_why if self.line.cancel_lsn else "cancelled by the workflow"
 
-    def lease_left_s(self) -> float:
+    async def lease_left_s(self) -> float:
         """Seconds until this worker's right to send ends, the margin taken off; one that ran out is asked for anew."""
-        left = (self.lease.until - clock.boot_us()) / 1e6 - self.worker.dispatch_margin_s
-        if left > 0 or not self.worker.holds(self):
-            return left
+        if self.dropped and self.draining:  # this process ends: nobody would hear what becomes of it
+            return 0.0
+        if self._lease_left_s() <= 0:
+            await self.worker.ask_for(self)
+        return self._lease_left_s()
+
+    def _lease_left_s(self) -> float:
         return (self.lease.until - clock.boot_us()) / 1e6 - self.worker.dispatch_margin_s
 
     def on_indeterminate(self, spec: ToolSpec | None, call: Call | None) -> OnUnknown:
@@ -217,9 +222,9 @@ class Driver:
         if waiting is not None:
             await waiting
 
-    def append_outside(self, event: Event) -> None:
-        """Append as an outsider, whoever drives the run now."""
-        self.worker.append_outside(self.run, self.line.id, event)
+    def append_outside(self, event: Event, lost: Callable[[PoimenError], None]) -> None:
+        """Append as an outsider, whoever drives the run now; `lost` is told why it cannot be kept."""
+        self.worker.append_outside(self.run, self.line.id, event, lost)
 
     def folded_outside(self) -> None:
         """Outsiders' records were folded: act on them where this driver has to."""

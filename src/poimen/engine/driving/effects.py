@@ -65,11 +65,12 @@ class EffectPort:
 
     def late(self, event: LateOutcome | RuleApplied) -> None:
         """Append as an outsider; a log that is closed by then can keep nothing any more."""
-        try:
-            self._driver.append_outside(event)
-        except PoimenError as error:
+
+        def lost(error: PoimenError) -> None:
             which = f"{self._driver.run}/{event.step}/{event.attempt}/{event.ordinal}"
             _log.warning("the end of %s came when the log was closed, and is not on record: %s", which, error.message)
+
+        self._driver.append_outside(event, lost)
 
     def left_running(self, key: Key) -> None:
         """A body goes on past its grace: the run may rest meanwhile, and stays this worker's until it has ended."""
@@ -88,7 +89,7 @@ class EffectPort:
             self.late(_applied(key, "call-ended", "unknown"))
         elif left:  # else it was not given up: the run was let go of around it
             self._driver.submit((_applied(key, "call-ended", "unknown"),))
-        self._driver.worker.body_ended(self._driver)
+        self._driver.worker.lingering.body_ended(self._driver)
         self._driver.loop.arm()
 
     def intent(self, key: Key) -> IntentView:
@@ -124,9 +125,9 @@ class EffectPort:
         unknown = self._scope is not None and self._scope.unknown
         return "another effect of this attempt is unknown" if unknown else ""
 
-    def lease_left_s(self) -> float:
+    async def lease_left_s(self) -> float:
         """Seconds until the right to send ends."""
-        return self._driver.lease_left_s()
+        return await self._driver.lease_left_s()
 
     @property
     def epoch(self) -> int:
@@ -338,6 +339,10 @@ class Effects:
     def bodies(self) -> set[Key]:
         """Effects whose bodies go on whatever becomes of the run: given up, or in threads."""
         return {*self.running, *(key for key, guard in self.guards.items() if guard.in_thread)}
+
+    def going_on(self) -> bool:
+        """Whether anything of this run is still under way here: a guard at work, or a body that was given up."""
+        return bool(self.at_work or self.bodies())
 
     def local_guards(self) -> set[str]:
         """The intents that have a guard at work, by their local ids."""

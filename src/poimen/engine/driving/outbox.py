@@ -9,7 +9,6 @@ Source: design storage.md, "Durability" (Eventual) and "The log" (a driver's Con
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Final
 
 from poimen import clock
@@ -26,17 +25,16 @@ from poimen.kernel.events import (
 from poimen.kernel.fold import apply
 from poimen.log import codec
 from poimen.log.api import Batch, Blob
-from poimen.log.writer import Door
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Sequence
 
     from poimen.engine.driving.driver import Driver
     from poimen.engine.driving.replay import HandOver
-    from poimen.engine.worker import Worker
     from poimen.kernel.events import Event
     from poimen.kernel.intent import Payload
-    from poimen.log.api import Committed, Store
+    from poimen.log.api import Committed
     from poimen.log.writer import Ticket
 
 WAIT_S: Final = 0.1
@@ -173,11 +171,16 @@ class Outbox:
         """Append records and wait in place: for decisions, which are durable before anything else happens.
 
         Raises:
-            Fenced, CommitUnknown, StorageFailed: the records are not known to be durable.
+            Fenced, CommitUnknown, StorageFailed: the records are not known to be durable. Where another process has
+                the log locked, this driver lets go of the run: in place it could not be waited for without end.
         """
         sent = self._send(events)
         if not sent.landed:
             self._driver.worker.door.flush_now()
+        locked = self._driver.worker.door.locked
+        if not sent.landed and locked is not None:
+            self._driver.ending.stop(locked)
+            raise Suspended
         invariant(sent.landed, "a decision is durable when decide() returns", run=self._driver.run)
         if sent.error is not None:
             raise sent.error
@@ -294,49 +297,3 @@ class Outbox:
         """Append what waits, before the driver lets go of the run."""
         if self._waiting and not self._closed:
             self._send(())
-
-
-class LoopDoor:
-    """The log's door, as seen from one event loop.
-
-    A lone effect commits in place; otherwise all submissions of one turn of the loop share a commit.
-    """
-
-    def __init__(self, store: Store, worker: Worker) -> None:
-        self._door = Door(store)
-        self._worker = worker
-        self._loop = asyncio.get_running_loop()
-        self._armed = False
-
-    @property
-    def commits(self) -> int:
-        """How many transactions were committed through it."""
-        return self._door.commits
-
-    def submit(self, batch: Batch, sent: Sent) -> None:
-        """Put a batch in line; its owner is told when it has landed, perhaps before this returns."""
-        self._door.submit(batch, self._told, sent)
-        if self._armed:
-            return
-        if self._worker.open_guards <= 1 and self._door.waiting == 1:
-            self._door.flush()
-        else:
-            self._armed = True
-            self._loop.call_soon(self._turn, context=empty())
-
-    def flush_now(self) -> None:
-        """Commit what waits, in place."""
-        self._door.flush()
-
-    def append(self, batch: Batch) -> None:
-        """Append for an outsider and wait in place."""
-        self._door.append(batch)
-
-    def _turn(self) -> None:
-        self._armed = False
-        self._door.flush()
-
-    @staticmethod
-    def _told(tickets: Sequence[Ticket]) -> None:
-        for ticket in tickets:
-            ticket.owner.box.landed(ticket.owner, ticket)

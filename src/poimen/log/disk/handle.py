@@ -167,12 +167,10 @@ class Handle:
     def begin(self) -> None:
         """Take the turn and the write lock.
 
-        `moved` grows when others have committed since the last transaction here, or one of ours did not end
-        as planned: what was remembered of the database is void then.
+        `moved` grows when others have committed, or one here did not end as planned: what was remembered is void.
 
         Raises:
-            StorageFailed: when the lock cannot be had, the file is no longer where it was, or the database waits to
-                be settled.
+            StorageFailed: no lock (`locked`: nothing was written, the next try is short), moved, or yet to be settled.
         """
         self.guard()
         self._turn.take()
@@ -182,11 +180,11 @@ class Handle:
                 self.execute("ROLLBACK")
             self.execute("BEGIN IMMEDIATE")
         except (apsw.BusyError, apsw.LockedError) as error:
-            self._turn.give()
-            raise connect.translated(error, self.db, "waiting for the write lock") from error
+            raise self._locked(error) from error
         except (apsw.Error, OSError) as error:
             self.die(f"beginning a transaction failed: {error}")
             raise connect.translated(error, self.db, "beginning a transaction") from error
+        self._connection.set_busy_timeout(connect.BUSY_MS)
         if not self.settling and os.access(self._marker, os.F_OK):
             self.undo()
             raise doubt.closed(self.db)
@@ -194,6 +192,12 @@ class Handle:
         if version != self._version:
             self.moved += 1
             self._version = version
+
+    def _locked(self, error: Exception) -> PoimenError:
+        """Another process has the write lock: whoever tries again may not stop its thread as long each time."""
+        self._turn.give()
+        self._connection.set_busy_timeout(connect.AGAIN_MS)
+        return connect.translated(error, self.db, "waiting for the write lock")
 
     def changes(self) -> int:
         """How many rows this connection has changed so far."""
