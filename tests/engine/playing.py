@@ -8,17 +8,19 @@ from __future__ import annotations
 import asyncio
 import random
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from poimen.engine import desk
 from poimen.kernel.views import trunk
 from poimen.log.api import TERMINAL_STATES
 from poimen.log.writer import Door
-from tests.engine.programs import CELLS, REGISTRY, Cell, Maker, program
+from tests.engine.programs import CELLS, REGISTRY, Cell, Maker, mixed, program
 from tests.engine.simulated import CutStore, Driven, admit, drive, folded
 
 if TYPE_CHECKING:
     from poimen.engine.driving.driver import Driver
+    from poimen.kernel.views import BranchView
     from poimen.log.api import Record
     from tests.engine.programs import Node
 
@@ -35,8 +37,9 @@ class Played:
     details: str
     state: str
     value: Any
+    line: BranchView
 
-    @property
+    @cached_property
     def end(self) -> int:
         """How many records lie before the commit that ended the branch."""
         kinds = ("branch.verifying", "branch.ended")
@@ -81,6 +84,7 @@ class Play:
         self.seed = seed
         self.meddling = 0.0
         self.meddled: list[str] = []
+        self.lived_through = 0
 
     def _meddle(self, store: CutStore) -> None:
         """What outsiders do while the run is driven: cancel it, close effects that are under way, look at them."""
@@ -135,7 +139,8 @@ class Play:
         line = driven.driver.line
         value = line.body.value if line.body is not None else None
         replayed = max(replayed, 0)
-        return Played(driven.how, store, driven.records, cell.seen, replayed, driven.details, line.state.name, value)
+        details, state = driven.details, line.state.name
+        return Played(driven.how, store, driven.records, cell.seen, replayed, details, state, value, line)
 
     def _decide(self, driven: Driven) -> bool:
         """What an operator does about a branch that waits for one; False when it waits for something else."""
@@ -148,7 +153,10 @@ class Play:
             if waiting.detail.startswith("crash loop"):
                 desk.resume(driven.store, door, self.run, by="operator", why="tried again")
                 continue
-            to = self.cell.chance.choice(WAYS)
+            if self.cell.far is None:
+                to = self.cell.chance.choice(WAYS)
+            else:
+                to = WAYS[mixed(self.seed, waiting.about) % len(WAYS)]
             value = b"77" if to == "landed" else None
             desk.resolve(driven.store, door, waiting.about, to, by="operator", why="looked", value=value)
         return True

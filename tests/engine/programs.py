@@ -47,6 +47,7 @@ class Cell:
     sends: dict[str, int] = field(default_factory=dict)
     watched: Any = None
     patch: Callable[[list[Node]], list[Node]] = list
+    far: FarSide | None = None
 
     def saw(self, what: tuple[Any, ...]) -> None:
         if not self.watched.driver.dropped:  # code that is being dropped runs on without a run behind it
@@ -59,6 +60,48 @@ class Cell:
 
 CELLS: dict[str, Cell] = {}
 
+SLOT_S = 0.64
+
+
+class FarSide:
+    """A world that answers in simulated time, at moments that are the effects' own: not when chance or a turn says.
+
+    The n-th answer about an effect comes at the beginning of a slot of time that no other answer has; a question that
+    is asked again after a crash, about an effect that has not been answered, is answered when the first one would
+    have been. Times of the programs themselves end a little after the beginning of a slot. A slot is longer than all
+    that a recovery waits for by itself (two back-offs, with the jitter of `simulated`'s clock, after a record that has
+    waited 0.1 s for company), so what a crash left in flight has been sent again before the next answer comes.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.at: dict[tuple[str, int], int] = {}
+        self.taken: set[int] = set()
+        self.called_off: set[str] = set()
+
+    @staticmethod
+    def seconds(drawn: float, place: int) -> float:
+        """0 to 8 slots and up to 20 ms, which are this place's own: no two timers of a program fire at one moment."""
+        return int(drawn * 2_000) % 9 * SLOT_S + (1 + place % 1_999) * 1e-5
+
+    @staticmethod
+    def may_miss(name: str) -> bool:
+        """Whether a call may not reach it: one that a step and a recovery alike make anew then."""
+        return name in {"look", "chat", "calc"} or poimen.current().step.startswith("put#")
+
+    def answers(self, effect: str, now_s: float) -> tuple[int, float]:
+        """The number of the next answer about an effect that has not been given by now, and in how many seconds."""
+        n = 1
+        while (effect, n) in self.at and self.at[effect, n] * SLOT_S <= now_s:
+            n += 1
+        if (effect, n) not in self.at:
+            slot = int(now_s / SLOT_S + 1e-6) + 1 + mixed(self.seed, effect, n) % 12
+            while slot in self.taken:
+                slot += 1
+            self.taken.add(slot)
+            self.at[effect, n] = slot
+        return n, self.at[effect, n] * SLOT_S - now_s
+
 
 def here() -> Cell:
     return CELLS[poimen.current().run_id]
@@ -66,18 +109,33 @@ def here() -> Cell:
 
 async def _answer(name: str, arg: int, *, sends: bool) -> int:
     """What the far side does: takes its time, says no, loses its answer, or answers."""
-    cell = here()
-    fate, again = mixed(cell.seed, name, arg) % 100, 1
+    cell, again, identity = here(), 1, ""
     if sends:
         identity = poimen.request_id()
         cell.entered.append((name, arg, identity))
         again = cell.sends[identity.partition(".")[0]] = cell.sends.get(identity.partition(".")[0], 0) + 1
     if not sends and not isinstance(asyncio.get_running_loop(), SimulatedLoop):
-        return fate * 7919 % 1000  # part of a step's own code: it must not depend on chance
+        return mixed(cell.seed, name, arg) % 100 * 7919 % 1000  # of a step's own code: it must not depend on chance
+    if cell.far is not None:
+        place = poimen.current()
+        effect = identity.partition(".")[0] if sends else f"{place.step}/{place.attempt}"
+        n, delay_s = cell.far.answers(effect, asyncio.get_running_loop().time())
+        try:
+            await pause(delay_s)
+        except asyncio.CancelledError:
+            cell.far.called_off.add(effect)
+            raise
+        return _said(cell, name, arg, sends=sends, again=max(n, place.attempt if name in {"look", "chat"} else n))
     for _ in range(cell.chance.randrange(6)):
         await asyncio.sleep(0)
     if cell.slow or cell.chance.randrange(4) == 0:
         await pause(0.003 if cell.slow else cell.chance.random() * 0.003)
+    return _said(cell, name, arg, sends=sends, again=again)
+
+
+def _said(cell: Cell, name: str, arg: int, *, sends: bool, again: int) -> int:
+    """The far side's answer to a question that it gets for the `again`-th time."""
+    fate = mixed(cell.seed, name, arg) % 100
     if cell.fails == "lost" and again == 1 and name == "put":
         raise ConnectionError(f"{name} lost its answer to {arg}")
     if cell.fails in {"", "lost"} or (fate >= 24 and cell.fails != "no"):
@@ -85,8 +143,9 @@ async def _answer(name: str, arg: int, *, sends: bool) -> int:
     if cell.fails in {"no", "always"}:  # whatever the world has seen before
         raise poimen.Rejected(f"{name} says no to {arg}", all_sends=cell.fails == "always")
     if fate < 12:
-        raise poimen.Rejected(f"{name} says no to {arg}") if sends else ValueError(f"{name} of {arg}")
-    if again == 1 and fate < 18:
+        no = poimen.Rejected(f"{name} says no to {arg}", all_sends=cell.far is not None)
+        raise no if sends else ValueError(f"{name} of {arg}")
+    if again == 1 and fate < 18 and (cell.far is None or FarSide.may_miss(name)):
         raise poimen.NotSent(f"{name} was not reached with {arg}")
     if again == 1 and fate < 21 and name == "put":
         raise ConnectionError(f"{name} lost its answer to {arg}")
@@ -99,7 +158,11 @@ async def _to_the_end(name: str, arg: int) -> int:
     try:
         return await asyncio.shield(work)
     except asyncio.CancelledError:
-        value = await work
+        if here().far is None:
+            value = await work
+        else:  # an effect that the code no longer wants is over at once: no crash finds it half called off
+            work.cancel()
+            value = mixed(here().seed, name, arg)
         if value % 3 == 0:
             raise poimen.NotSent(f"{name} of {arg} was called off") from None
         return value
@@ -235,6 +298,12 @@ class State:
         self.lock = asyncio.Semaphore(2)
         self.strays: list[asyncio.Task[int]] = []
         self.kept: list[Any] = []
+        self.timers = 0
+
+    def seconds(self, drawn: float) -> float:
+        """A time that the program waits for, as drawn for a world of chance; in another world its own."""
+        self.timers += 1
+        return drawn if self.cell.far is None else self.cell.far.seconds(drawn, mixed(drawn, self.h, self.timers))
 
     def see(self, *what: Any) -> None:
         if self.traced:
@@ -281,7 +350,7 @@ async def _sleep0(node: Node, state: State, see: Any) -> int:
 
 
 async def _sleep(node: Node, state: State, see: Any) -> int:
-    await pause(node[1])
+    await pause(state.seconds(node[1]))
     see("slept")
     return 0
 
@@ -394,7 +463,7 @@ async def _quiet(node: Node, state: State) -> None:
 
 async def _timeout(node: Node, state: State, see: Any) -> int:
     try:
-        async with asyncio.timeout(node[1]):
+        async with asyncio.timeout(state.seconds(node[1])):
             return await execute(node[2][0], state)
     except TimeoutError:
         see("timed out")
@@ -403,7 +472,7 @@ async def _timeout(node: Node, state: State, see: Any) -> int:
 
 async def _wait_for(node: Node, state: State, see: Any) -> int:
     try:
-        return await asyncio.wait_for(execute(node[2][0], state), node[1])
+        return await asyncio.wait_for(execute(node[2][0], state), state.seconds(node[1]))
     except TimeoutError:
         see("waited for")
         return 7
@@ -498,21 +567,25 @@ async def _event(node: Node, state: State, see: Any) -> int:
         event.set()
 
     waiting = [asyncio.ensure_future(wait_and_call(name)) for name in ("look", "calc", "put")]
-    await asyncio.wait({asyncio.shield(one) for one in waiting} | {asyncio.ensure_future(set_it())}, timeout=0.05)
+    timeout_s = state.seconds(0.05)
+    await asyncio.wait({asyncio.shield(one) for one in waiting} | {asyncio.ensure_future(set_it())}, timeout=timeout_s)
     see("event", event.is_set())
     return 11
 
 
 async def _brief(node: Node, state: State, see: Any) -> int:
     see("brief", node[1])
-    value: int = await TOOLS[node[1]].options(timeout=node[2])(state.h % 97)
+    value: int = await TOOLS[node[1]].options(timeout=state.seconds(node[2]))(state.h % 97)
     see("value", value)
     return value
 
 
 async def _line(node: Node, state: State, see: Any) -> int:
-    """Calls with given arguments: four one after another, the others at once. `patch` makes other code of it."""
-    calls = state.cell.patch(list(node[1]))
+    """Calls with given arguments: four (or as many as said) one after another, the others at once.
+
+    `patch` makes other code of it.
+    """
+    calls, alone = state.cell.patch(list(node[1])), node[2] if len(node) > 2 else 4
 
     async def one(name: str, arg: int) -> Any:
         if name == "decide":
@@ -523,12 +596,12 @@ async def _line(node: Node, state: State, see: Any) -> int:
             return await put.options(key=f"k{arg}")(1)
         return await TOOLS[name](arg)
 
-    for name, arg in calls[:4]:
+    for name, arg in calls[:alone]:
         try:
             see("value", await one(name, arg))
         except FAILURES as error:
             see("error", type(error).__name__)
-    for found in await asyncio.gather(*[one(name, arg) for name, arg in calls[4:]], return_exceptions=True):
+    for found in await asyncio.gather(*[one(name, arg) for name, arg in calls[alone:]], return_exceptions=True):
         see("found", found if isinstance(found, int) else type(found).__name__)
     return 12
 

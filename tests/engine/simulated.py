@@ -7,6 +7,7 @@ costs nothing and a seed always gives the same run.
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -43,10 +44,17 @@ TURN_S = 5e-6
 
 
 class SimulatedLoop(asyncio.SelectorEventLoop):
-    """A loop whose time stands still while something is ready and jumps to the next timer when nothing is."""
+    """A loop whose time stands still while something is ready and jumps to the next timer when nothing is.
 
-    def __init__(self) -> None:
-        self.now = 0.0
+    Arguments:
+        now_s: its time at the beginning.
+        turn_s: what one of its turns costs. With 0 all that follows from one event happens at one moment, and moments
+            are rounded to 10 microseconds, so that a time does not depend on how often it was computed.
+    """
+
+    def __init__(self, now_s: float = 0.0, turn_s: float = TURN_S) -> None:
+        self.now = now_s
+        self.turn_s = turn_s
         self.threads = 0
         super().__init__()
         self._select = self._selector.select  # type: ignore[attr-defined]
@@ -56,7 +64,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         return self.now
 
     def _jump(self, timeout: float | None = None) -> Any:
-        self.now += TURN_S
+        self.now += self.turn_s
         if self.threads:
             # a body in a thread runs in real time: wait for its word a little before time jumps on
             found = self._select(0.005 if timeout is None or timeout > 0 else 0)
@@ -65,7 +73,8 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
             if timeout is None and not found:
                 raise RuntimeError("nothing is ready, and nothing ever will be")
         if not found and timeout:
-            self.now += timeout
+            then = self.now + timeout
+            self.now = round(then, 5) if not self.turn_s and round(then, 5) > self.now else then
         return found
 
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:  # type: ignore[override]
@@ -98,13 +107,15 @@ class SimulatedSource(clock.Source):
         return self._chance.randbytes(n)
 
     def jitter(self, spread: float) -> float:
+        if not self._loop.turn_s:
+            return 0.01  # whatever comes again comes soon, at a moment that does not depend on who has asked before
         return 1.0 + spread * (2.0 * self._chance.random() - 1.0)
 
 
 @contextmanager
-def simulated(seed: object) -> Iterator[SimulatedLoop]:
+def simulated(seed: object, now_s: float = 0.0, turn_s: float = TURN_S) -> Iterator[SimulatedLoop]:
     """A loop of simulated time, and poimen's clock set to it."""
-    loop = SimulatedLoop()
+    loop = SimulatedLoop(now_s, turn_s)
     before = clock.use(SimulatedSource(loop, seed))
     try:
         yield loop
@@ -113,10 +124,23 @@ def simulated(seed: object) -> Iterator[SimulatedLoop]:
         loop.close()
 
 
-def in_simulated_time(seed: object, work: Callable[[], Awaitable[Any]]) -> Any:
+def in_simulated_time(
+    seed: object, work: Callable[[], Awaitable[Any]], *, now_s: float = 0.0, turn_s: float = TURN_S
+) -> Any:
     """Run a coroutine function in simulated time."""
-    with simulated(seed) as loop, asyncio.Runner(loop_factory=lambda: loop) as runner:
+    with simulated(seed, now_s, turn_s) as loop, asyncio.Runner(loop_factory=lambda: loop) as runner:
         return runner.run(work())  # type: ignore[arg-type]
+
+
+@contextmanager
+def few_collections() -> Iterator[None]:
+    """Let the collector of garbage run seldom, for tests that make much of it: a fifth of their time is its."""
+    before = gc.get_threshold()
+    gc.set_threshold(20_000)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 # ---- logs ------------------------------------------------------------------------------------------------------------

@@ -115,6 +115,8 @@ class Steps:
         elif step.parked:
             self.try_again(call)
             return
+        elif last.state is AttemptState.RUNNING:
+            return  # its code runs since it was called, and was cancelled where it is: once more would be twice
         if call.future.cancel_asked and not call.future.done():
             self.cancel(call)
 
