@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -142,6 +144,24 @@ def test_a_call_that_no_other_process_can_find_is_refused(tmp_path: Path) -> Non
         sweep(inside("tea"), folder=tmp_path)
     with pytest.raises(ConfigurationError, match="holds its arguments"):
         crash(swept.mails("tea"), at="called", args=("tea",))
+
+
+def test_a_script_that_sweeps_itself_without_a_guard_starts_no_processes_without_end(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import poimen\nfrom poimen.testing import recording_tool, sweep\n"
+        'mail = recording_tool("AT_MOST_ONCE")\n'
+        "@poimen.workflow\nasync def shop(what: str) -> str:\n    return await mail(what)\n"
+        'GUARD\n    print(sweep(shop("tea"), points=False).unknowns)\n'
+    )
+    text = script.read_text()
+    script.write_text(text.replace("GUARD", "if True:"))
+    refused = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
+    assert refused.returncode == 1
+    assert "a module that a fork server loads starts a fork server itself" in refused.stderr
+    script.write_text(text.replace("GUARD", 'if __name__ == "__main__":'))
+    swept_itself = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
+    assert (swept_itself.returncode, swept_itself.stdout) == (0, "2\n"), swept_itself.stderr
 
 
 def test_a_kill_of_the_table_can_be_made_by_hand(tmp_path: Path) -> None:

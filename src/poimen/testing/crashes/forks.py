@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from poimen.declare import values
 from poimen.kernel.errors import PoimenError, StorageFailed
-from poimen.testing.crashes.orders import How, Target, name_of, ordered, python
+from poimen.testing.crashes.orders import How, Target, must_not_serve, name_of, ordered, python
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -65,9 +65,11 @@ class ForkServer:
     Raises:
         StorageFailed: the server cannot be started, or a target cannot be loaded.
         NotFound: a called workflow is made inside a function.
+        ConfigurationError: a module that a fork server loads asks for another one; see the hint.
     """
 
     def __init__(self, *targets: Target, env: Mapping[str, str] | None = None) -> None:
+        must_not_serve()
         names = list(map(name_of, targets))
         ours, its = socket.socketpair()
         ours.settimeout(_START_S)

@@ -252,6 +252,28 @@ def _given(order: Order) -> list[Any]:
     return given
 
 
+_serving: Final[list[bool]] = []
+
+
+def serve() -> None:
+    """This process is a fork server, or is about to be one: what it loads may start no other."""
+    _serving[:] = [True]
+
+
+def must_not_serve() -> None:
+    """Refuse what a module does when it is loaded by a fork server, or each would load it in yet another one.
+
+    Raises:
+        ConfigurationError: this process is a fork server or a fork of one.
+    """
+    if _serving:
+        raise ConfigurationError(
+            "a module that a fork server loads starts a fork server itself",
+            why="the child would do the same, and so on for ever; nothing was started",
+            hint='put what starts it (sweep, kill_sweep, ...) behind: if __name__ == "__main__":',
+        )
+
+
 def search_here() -> None:
     """Look for modules in the working directory and in its `src/` first, as the command line does."""
     for folder in (Path.cwd() / "src", Path.cwd()):

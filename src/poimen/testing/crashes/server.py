@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from poimen import clock
-from poimen.testing.crashes.orders import EXIT_CODES, Order, perform, resolve, search_here
+from poimen.testing.crashes.orders import EXIT_CODES, Order, perform, resolve, search_here, serve
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -178,6 +178,7 @@ def main(arguments: Sequence[str]) -> None:
     Arguments:
         arguments: the number of the connection's descriptor, then the targets whose modules to load.
     """
+    serve()
     server = _Server(socket.socket(fileno=int(arguments[0])))
     search_here()
     try:
