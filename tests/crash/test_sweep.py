@@ -5,13 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import poimen
 from poimen.kernel.errors import ConfigurationError, NotFound
-from poimen.testing import ForkServer, Sweep, Witness, crash, sweep
+from poimen.testing import ForkServer, Kill, Sweep, Swept, Witness, crash, sweep
 from tests.crash import swept
 
 if TYPE_CHECKING:
@@ -125,6 +126,18 @@ def test_what_the_world_never_shows_is_not_called_clean(server: ForkServer, tmp_
     assert "silent#0: the world does not show it, killed or not" in str(found)
     with pytest.raises(ConfigurationError, match="the world shows no effect of the undisturbed run"):
         done(server, tmp_path / "2", swept.shows_nothing("tea"), points=False)
+
+
+def test_places_that_no_process_came_to_are_told_and_a_sweep_without_kills_is_not_clean(tmp_path: Path) -> None:
+    row = Swept(effect="mail#0", tool="mail", effect_class="AT_MOST_ONCE", wanted=1, sends=(1, 1))
+    found = Sweep(
+        call="shop()", effects=(row,), kills=1, missed=(Kill(at="called:mail:2"),), other_ends=(), folder=tmp_path
+    )
+    assert found.clean
+    assert str(found).splitlines()[-1] == "no process came to called of mail 2 again"
+    assert not replace(found, kills=0).clean
+    with pytest.raises(AssertionError, match="killed 0 times"):
+        replace(found, kills=0).assert_clean()
 
 
 def test_a_run_that_ends_otherwise_is_told(server: ForkServer, tmp_path: Path) -> None:

@@ -152,6 +152,7 @@ class Sweep:
         lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
         told = [f"{self.call}, killed {self.kills} times", *(line.rstrip() for line in lines)]
         told += [f"{row.effect}: the world does not show it, killed or not" for row in self.effects if row.unseen]
+        told += [f"no process came to {', '.join(map(str, self.missed))} again"] if self.missed else []
         told += self.other_ends
         return "\n".join([*told, *([] if self.clean else [f"look into {self.folder}"])])
 
