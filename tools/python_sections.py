@@ -106,6 +106,11 @@ SECTIONS: Final = (
             "testing.crash",
             "testing.child_command",
             "testing.POINTS",
+            "testing.COMMITS",
+            "testing.sweep",
+            "testing.Sweep",
+            "testing.Swept",
+            "testing.Kill",
             "testing.kill_sweep",
             "testing.Trial",
             "testing.disagreements",
@@ -121,6 +126,20 @@ SECTIONS: Final = (
     Section(
         title="testing: plain functions and fakes",
         names=("testing.raw", "testing.allow_raw", "testing.in_call", "testing.replace", "testing.Rendezvous"),
+    ),
+    Section(
+        title="testing: kills anywhere",
+        names=(
+            "testing.kill_anywhere",
+            "testing.contradictions",
+            "testing.Contradiction",
+            "testing.Story",
+            "testing.Life",
+            "testing.Remains",
+            "testing.EffectFacts",
+            "testing.Fact",
+            "testing.Notes",
+        ),
     ),
     Section(
         title="testing: many children",
@@ -167,6 +186,7 @@ INTERNAL: Final = frozenset(
     {f"Client.{name}" for name in ("bodies", "check", "door", "nudge", "rest", "store", "writable")}
     | {f"Runtime.{name}" for name in ("check", "close", "nudge", "rest", "start")}
     | {"testing.CountingVFS.synced", "testing.CountingVFS.xOpen", "testing.ForkServer.answer_to", "testing.Tape.note"}
+    | {"testing.Notes.of", "testing.Remains.of"}
     | {"Call.packed", "Call.spec", "States.domain"}
 )
 """Members that serve the parts of poimen among themselves, or say again what their base says."""

@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 
 from poimen.kernel.errors import NotFound, NotStorable, StorageFailed
-from poimen.testing import ForkServer, Witness, child_command, crash, kill_sweep
+from poimen.log.sqlite import SqliteStore
+from poimen.testing import ForkServer, Notes, Witness, child_command, crash, kill_sweep
+from tests.crash import programs
 
 PROGRAMS = "tests.crash.programs"
 
@@ -198,3 +200,39 @@ def test_the_child_finds_what_its_parent_finds(tmp_path: Path) -> None:
             assert made.run("only_here:f").value == 3
     finally:
         sys.path.remove(str(tmp_path))
+
+
+# ---- at a transaction, at a time -----------------------------------------------------------------------------------
+
+
+def test_a_fork_dies_around_a_transaction_and_notes_what_it_was_told(server: ForkServer, tmp_path: Path) -> None:
+    order: dict[str, Any] = {"args": ("tea",), "run_id": "r", "env": {"POIMEN_WITNESS": str(tmp_path / "witness")}}
+    durable = []
+    for side in ("before_commit", "after_commit"):
+        db, notes = tmp_path / f"{side}.db", tmp_path / f"{side}.notes"
+        ended = server.run(f"{PROGRAMS}:mails", at=f"{side}::1", db=db, notes=notes, **order)
+        assert ended.was_killed
+        noted = Notes.of(notes)
+        assert ([len(ids) for ids in noted.asked], noted.told) == ([1], ())
+        durable.append(SqliteStore(db, read_only=True).head("r"))
+    assert durable[0] is None
+    assert durable[1] is not None
+    notes = tmp_path / "whole"
+    assert server.run(f"{PROGRAMS}:mails", db=tmp_path / "w.db", notes=notes, **order).value == "tea"
+    head = SqliteStore(tmp_path / "w.db", read_only=True).head("r")
+    assert head is not None
+    assert Notes.of(notes).told[-1] == ("r", head.lsn, head.hash.hex())
+    assert ("in_call", "recorded_at_most_once") in Notes.of(notes).points
+
+
+def test_a_fork_is_killed_from_outside_at_a_time(server: ForkServer) -> None:
+    ended = server.run(f"{PROGRAMS}:never_end", after_s=0.01)
+    assert ended.was_killed
+    assert server.run(f"{PROGRAMS}:add", args=(2, 3), after_s=30.0).value == 5
+
+
+def test_a_called_workflow_brings_its_arguments(server: ForkServer, tmp_path: Path) -> None:
+    ended = server.run(
+        programs.mails(what="tea"), db=tmp_path / "db", run_id="r", env={"POIMEN_WITNESS": str(tmp_path / "witness")}
+    )
+    assert ended.value == "tea"

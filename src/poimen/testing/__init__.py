@@ -1,7 +1,6 @@
 """Crash-test your own tools with what poimen is crash-tested with: public, documented, real SIGKILLs.
 
-    trials = testing.kill_sweep("agent.py:shop", tool="charge", folder=tmp_path)
-    assert testing.disagreements(trials) == []
+    testing.sweep(agent.shop("tea")).assert_clean()
 
 Names are loaded when they are first asked for, so that the pytest plugin costs nothing until a test uses it.
 This package must never be imported by product code; it keeps the invariant that a harness has a control
@@ -20,9 +19,15 @@ if TYPE_CHECKING:
     from poimen.testing import sabotage
     from poimen.testing.crashes.children import child_command, crash
     from poimen.testing.crashes.forks import Ended, Fork, ForkServer
+    from poimen.testing.crashes.orders import COMMITS
     from poimen.testing.crashes.sweeps import EVERY_POINT, WINDOW_A, WINDOW_B, Trial, kill_sweep
     from poimen.testing.crashes.verdicts import disagreements
     from poimen.testing.doors import in_call, load_episode, raw, replace, verifier_ctx
+    from poimen.testing.lives.anywhere import kill_anywhere
+    from poimen.testing.lives.audits import Contradiction, contradictions
+    from poimen.testing.lives.commits import Notes
+    from poimen.testing.lives.stories import EffectFacts, Fact, Kill, Life, Remains, Story
+    from poimen.testing.lives.tables import Sweep, Swept, sweep
     from poimen.testing.permission import allow_raw
     from poimen.testing.rendezvous import Rendezvous
     from poimen.testing.storage.counting import CountingVFS, sync_counter
@@ -34,9 +39,15 @@ _HOMES = {
     "poimen.gate.points": "POINTS",
     "poimen.testing.crashes.children": "child_command crash",
     "poimen.testing.crashes.forks": "Ended Fork ForkServer",
+    "poimen.testing.crashes.orders": "COMMITS",
     "poimen.testing.crashes.sweeps": "EVERY_POINT Trial WINDOW_A WINDOW_B kill_sweep",
     "poimen.testing.crashes.verdicts": "disagreements",
     "poimen.testing.doors": "in_call load_episode raw replace verifier_ctx",
+    "poimen.testing.lives.anywhere": "kill_anywhere",
+    "poimen.testing.lives.audits": "Contradiction contradictions",
+    "poimen.testing.lives.commits": "Notes",
+    "poimen.testing.lives.stories": "EffectFacts Fact Kill Life Remains Story",
+    "poimen.testing.lives.tables": "Sweep Swept sweep",
     "poimen.testing.permission": "allow_raw",
     "poimen.testing.rendezvous": "Rendezvous",
     "poimen.testing.storage.counting": "CountingVFS sync_counter",
@@ -49,26 +60,39 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split
 
 __all__ = [
     "CLASSES",
+    "COMMITS",
     "EVERY_POINT",
     "POINTS",
     "WINDOW_A",
     "WINDOW_B",
+    "Contradiction",
     "CountingVFS",
+    "EffectFacts",
     "Ended",
     "Entry",
+    "Fact",
     "Fork",
     "ForkServer",
+    "Kill",
+    "Life",
+    "Notes",
+    "Remains",
     "Rendezvous",
+    "Story",
+    "Sweep",
+    "Swept",
     "Tape",
     "Traced",
     "Trial",
     "Witness",
     "allow_raw",
     "child_command",
+    "contradictions",
     "crash",
     "disagreements",
     "entered_early",
     "in_call",
+    "kill_anywhere",
     "kill_sweep",
     "load_episode",
     "raw",
@@ -78,6 +102,7 @@ __all__ = [
     "shared_syncs",
     "strace_command",
     "straced",
+    "sweep",
     "sync_counter",
     "taped",
     "verifier_ctx",

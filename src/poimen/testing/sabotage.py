@@ -4,7 +4,7 @@ Each control replaces a part of the gate by a wrong one. Product code has no swi
 module must never be loaded by anything but a check of poimen itself; it keeps the invariant that what it
 broke stays broken until the process ends: there is no way back, so nothing else can run in it by mistake.
 
-Source: design proof.md (every harness has a control), P1, P5, P6.
+Source: design proof.md (every harness has a control), P1, P2, P5, P6.
 """
 
 from __future__ import annotations
@@ -13,18 +13,24 @@ import asyncio
 import dataclasses
 from typing import TYPE_CHECKING, Any, Final
 
+from poimen import clock
 from poimen.engine.driving.effects import EffectPort
+from poimen.engine.driving.outbox import Outbox
 from poimen.gate import guard as gate
+from poimen.gate import ladder
 from poimen.gate.guard import Guard
 from poimen.kernel import fold
 from poimen.kernel.errors import NotFound
 from poimen.kernel.intent import IntentDispatched, IntentPending
 from poimen.kernel.plan import Claim, Plan, Send, Then
+from poimen.kernel.resolution import AskProbe, GiveUp, SendAgain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
+    from poimen.kernel.events import Event
     from poimen.kernel.plan import Command
+    from poimen.kernel.resolution import Facts, Ruling
     from poimen.kernel.views import IntentView
 
 _applied: Final[list[str]] = []
@@ -85,10 +91,35 @@ def _moved_up() -> None:
     _put(Guard, "_perform_call", called_already)
 
 
+def _decided_late() -> None:
+    """`decide()` returns at once, and its record goes with the next one that is written: the append comes later."""
+
+    def sent_sometime(self: Outbox, events: Sequence[Event]) -> None:
+        at = clock.wall_us()
+        self._waiting += [(event, at) for event in events]
+
+    _put(Outbox, "send_now", sent_sometime)
+
+
+def _sent_again() -> None:
+    """What may have been sent is sent again, whatever its class says."""
+    rule: Callable[..., Ruling] = vars(ladder)["rule"]
+
+    def hopeful(facts: Facts) -> Ruling:
+        ruling = rule(facts)
+        if isinstance(ruling, GiveUp | AskProbe):
+            return SendAgain(send=facts.sends + 1, rule=ruling.rule, inputs=ruling.inputs, demotions=ruling.demotions)
+        return ruling
+
+    _put(ladder, "rule", hopeful)
+
+
 CONTROLS: Final[Mapping[str, Callable[[], None]]] = {
     "two_records": _two_records,
     "batched": _batched,
     "moved_up": _moved_up,
+    "decided_late": _decided_late,
+    "sent_again": _sent_again,
 }
 """What can be broken, and what breaks it."""
 

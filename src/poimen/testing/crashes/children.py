@@ -12,14 +12,14 @@ import os
 import subprocess
 from typing import TYPE_CHECKING, NoReturn
 
-from poimen.testing.crashes.orders import EXIT_CODES, Order, ordered, perform, python, search_here
+from poimen.testing.crashes.orders import EXIT_CODES, Order, Target, ordered, perform, python, search_here
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 
 def crash(
-    target: str,
+    target: Target,
     *,
     at: str,
     tool: str = "",
@@ -33,8 +33,8 @@ def crash(
     """Run a workflow in a child process that kills itself (SIGKILL) when it reaches a point.
 
     Arguments:
-        target: the workflow: `MODULE:FUNC`, or `FILE.py:FUNC`.
-        at: the point, a key of `poimen.testing.POINTS`.
+        target: the workflow: `MODULE:FUNC`, `FILE.py:FUNC`, or called with its arguments.
+        at: the point, a key of `poimen.testing.POINTS` or `COMMITS`.
         tool: the tool at whose point it dies (for `admitted`: the workflow); empty: whichever comes first.
         nth: at the how-manieth time, from 1.
         args: the workflow's arguments: what can be stored without an annotation.
@@ -59,7 +59,7 @@ def crash(
 
 
 def child_command(
-    target: str,
+    target: Target,
     *,
     args: Sequence[object] = (),
     db: str | os.PathLike[str] | None = None,

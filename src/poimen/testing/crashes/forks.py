@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from poimen.declare import values
 from poimen.kernel.errors import PoimenError, StorageFailed
-from poimen.testing.crashes.orders import How, ordered, python
+from poimen.testing.crashes.orders import How, Target, must_not_serve, name_of, ordered, python
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
 
 _START_S: Final = 60.0
@@ -58,14 +58,19 @@ class ForkServer:
     """A process that has loaded the code of targets, and runs each order in a fork.
 
     Arguments:
-        targets: `MODULE:FUNC` or `FILE.py:FUNC`, loaded before the first fork; what they import may start no threads.
+        targets: `MODULE:FUNC`, `FILE.py:FUNC` or a workflow called with its arguments, loaded before the first fork;
+            what they import may start no threads.
         env: variables to set for all of it.
 
     Raises:
         StorageFailed: the server cannot be started, or a target cannot be loaded.
+        NotFound: a called workflow is made inside a function.
+        ConfigurationError: a module that a fork server loads asks for another one; see the hint.
     """
 
-    def __init__(self, *targets: str, env: Mapping[str, str] | None = None) -> None:
+    def __init__(self, *targets: Target, env: Mapping[str, str] | None = None) -> None:
+        must_not_serve()
+        names = list(map(name_of, targets))
         ours, its = socket.socketpair()
         ours.settimeout(_START_S)
         self._line = ours
@@ -74,7 +79,7 @@ class ForkServer:
         self._asked = 0
         with its:
             self._process = subprocess.Popen(  # noqa: S603 (our own program)
-                python("poimen.testing.crashes.server", str(its.fileno()), *targets),
+                python("poimen.testing.crashes.server", str(its.fileno()), *names),
                 pass_fds=[its.fileno()],
                 stdin=subprocess.DEVNULL,
                 env={**os.environ, **(env or {})},
@@ -96,12 +101,14 @@ class ForkServer:
 
     def begin(
         self,
-        target: str,
+        target: Target,
         *,
         args: Sequence[object] = (),
         db: str | os.PathLike[str] | None = None,
         run_id: str | None = None,
         at: str = "",
+        after_s: float = 0.0,
+        notes: str | os.PathLike[str] = "",
         sabotage: str = "",
         ahead_s: float = 0.0,
         env: Mapping[str, str] | None = None,
@@ -111,11 +118,14 @@ class ForkServer:
         """Start a target in a fork, beside those that are at work already.
 
         Arguments:
-            target: a workflow, run by `poimen.run`; or a plain function, called with `args` alone.
-            args: what can be stored without an annotation.
+            target: a workflow, run by `poimen.run`, or one called with its arguments; or a plain function, called with
+                `args` alone.
+            args: what can be stored without an annotation; none where the target is called already.
             db: as for `poimen.run`; not for a plain function.
             run_id: as `db`.
-            at: the crash point to arm, `POINT[:TOOL[:N]]`; empty: none.
+            at: the point to arm, `POINT[:TOOL[:N]]`, of `POINTS` or `COMMITS`; empty: none.
+            after_s: it is killed from outside so long after its fork, wherever it is then, seconds; 0: it is not.
+            notes: a file that takes what the log was asked to keep and what it has kept; empty: none.
             sabotage: what to break in it, a name in `poimen.testing.sabotage.CONTROLS`; empty: nothing.
             ahead_s: how far its clocks are ahead, as if the process had been away for so long, seconds.
             env: variables to set in it.
@@ -132,6 +142,8 @@ class ForkServer:
             run_id=run_id,
             at=at,
             env=env,
+            after_s=after_s,
+            notes=os.fspath(notes),
             sabotage=sabotage,
             ahead_s=ahead_s,
             output=os.fspath(output),
@@ -145,7 +157,7 @@ class ForkServer:
             raise self._gone() from error
         return Fork(self, self._asked)
 
-    def run(self, target: str, **order: Any) -> Ended:
+    def run(self, target: Target, **order: Any) -> Ended:
         """Start a target in a fork and wait for its end.
 
         Arguments:
@@ -227,3 +239,18 @@ class Fork:
                 why=told.get("why", ""),
             )
         return self._ended
+
+
+def in_parallel(begins: Sequence[Callable[[], Fork]], width: int) -> list[Ended]:
+    """Begin each, with so many at work beside each other, and give their ends in order.
+
+    Arguments:
+        begins: what starts a fork.
+        width: how many, at least 1.
+    """
+    at_work: list[Fork] = []
+    for n, begin in enumerate(begins):
+        if n >= width:
+            at_work[n - width].ended()
+        at_work.append(begin())
+    return [fork.ended() for fork in at_work]

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from poimen import clock
 from poimen._typing import override
 from poimen.declare import modules, values
+from poimen.declare.shapes import Call
 from poimen.declare.specs import WorkflowSpec, spec_of
 from poimen.gate import points
 from poimen.kernel.errors import ConfigurationError, NotFound, NotStorable, RunWaiting
@@ -34,6 +35,15 @@ EXIT_CODES: Final[Mapping[str, int]] = {"returned": 0, "raised": 1, "waiting": 4
 
 ARMED: Final = "POIMEN_CRASH"
 
+COMMITS: Final[Mapping[str, str]] = {
+    "before_commit": "the process's N-th transaction on the log is about to begin: nothing of it is durable",
+    "after_commit": "its N-th transaction is durable, and nobody in the process has been told",
+}
+"""More points, that only a child of this package has: around every transaction that it makes on the log."""
+
+Target: TypeAlias = str | Call[Any]
+"""What a child runs: `MODULE:FUNC`, `FILE.py:FUNC`, or a workflow called with its arguments."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
@@ -42,8 +52,11 @@ class Order:
     Arguments:
         target: a workflow, or a plain function, as `MODULE:FUNC` or `FILE.py:FUNC`.
         args: its arguments, as JSON text of an array.
+        packed: or the arguments of a workflow by name, as JSON text of an object, as a `Call` holds them.
         db, run_id: as for `poimen.run`; a plain function gets its arguments alone.
-        at: the crash point to arm, `POINT[:TOOL[:N]]`; empty: none.
+        at: the point to arm, `POINT[:TOOL[:N]]`, of `POINTS` or `COMMITS`; empty: none.
+        notes: a file that takes what the log was asked to keep and what it has kept, see `testing.lives.commits`.
+        after_s: it is killed so long after its fork; 0: it is not.
         sabotage: what to break, a name in `poimen.testing.sabotage`; empty: nothing.
         ahead_s: how far its clocks are ahead of ours, as if the process had been away so long.
         env: variables to set.
@@ -53,9 +66,12 @@ class Order:
 
     target: str
     args: str = "[]"
+    packed: str = ""
     db: str | None = None
     run_id: str | None = None
     at: str = ""
+    notes: str = ""
+    after_s: float = 0.0
     sabotage: str = ""
     ahead_s: float = 0.0
     env: Mapping[str, str] = field(default_factory=dict)
@@ -73,7 +89,7 @@ class Order:
 
 
 def ordered(
-    target: str,
+    target: Target,
     *,
     args: Sequence[object],
     db: str | os.PathLike[str] | None,
@@ -87,16 +103,38 @@ def ordered(
     Raises:
         NotFound: no such crash point, or the target has no function.
         NotStorable: an argument cannot be handed to another process.
+        ConfigurationError: arguments beside a call that holds its own.
     """
-    _split(target)
+    name, packed = name_of(target), target.packed.decode() if isinstance(target, Call) else ""
+    _split(name)
+    if packed and args:
+        raise ConfigurationError(f"{target!r} holds its arguments", hint="leave args= out, or name the workflow")
     point = at.partition(":")[0]
-    if at and point not in points.POINTS:
-        raise NotFound(
-            f"{point!r} is not a crash point", where=at, hint=f"one of {', '.join(points.POINTS)}", point=point
-        )
+    if at and point not in {*points.POINTS, *COMMITS}:
+        known = ", ".join([*points.POINTS, *COMMITS])
+        raise NotFound(f"{point!r} is not a crash point", where=at, hint=f"one of {known}", point=point)
     body = values.dump(list(args), path="args").decode()
     place = None if db is None else os.fspath(db)
-    return Order(target=target, args=body, db=place, run_id=run_id, at=at, env=dict(env or {}), **more)
+    return Order(target=name, args=body, packed=packed, db=place, run_id=run_id, at=at, env=dict(env or {}), **more)
+
+
+def name_of(target: Target) -> str:
+    """Where another process finds a target: `MODULE:FUNC` for a workflow in a package, else `FILE.py:FUNC`.
+
+    Raises:
+        NotFound: it is made inside a function, where no other process can find it.
+    """
+    if not isinstance(target, Call):
+        return target
+    spec = target.spec
+    if "<locals>" in spec.qualname:
+        raise NotFound(
+            f"the workflow {spec.name} is made inside a function",
+            where=spec.where,
+            why="a child process finds it by its module and name",
+            hint="declare it at the top of a module",
+        )
+    return f"{spec.module if '.' in spec.module else spec.file}:{spec.qualname}"
 
 
 def _split(target: str) -> tuple[str, str]:
@@ -164,8 +202,13 @@ class Said:
 def perform(order: Order) -> Said:
     """Carry an order out in this process, which is given up to it: nothing is put back afterwards."""
     os.environ.update(order.env)
-    points.arm(order.at)
+    mine = order.at.partition(":")[0] in COMMITS
+    points.arm("" if mine else order.at)
     try:
+        if mine or order.notes:
+            from poimen.testing.lives import commits  # noqa: PLC0415 (loaded only where the log is watched)
+
+            commits.watch(order.notes, order.at if mine else "")
         if order.sabotage:
             from poimen.testing import sabotage  # noqa: PLC0415 (what breaks the gate is loaded only to break it)
 
@@ -186,11 +229,14 @@ def perform(order: Order) -> Said:
 
 def _called(order: Order) -> Any:
     target = resolve(order.target)
-    given = values.load(order.args.encode(), list[Any], path="args")
-    if isinstance(spec_of(target), WorkflowSpec):
+    spec = spec_of(target)
+    if isinstance(spec, WorkflowSpec):
         from poimen.engine.runtime import run  # noqa: PLC0415 (a plain function may do without the engine)
 
-        return run(target(*given), db=order.db, run_id=order.run_id)
+        if order.packed:
+            args, kwargs = spec.parameters.unpack(order.packed.encode())
+            return run(target(*args, **kwargs), db=order.db, run_id=order.run_id)
+        return run(target(*_given(order)), db=order.db, run_id=order.run_id)
     if not callable(target):
         raise NotFound(f"{order.target} is neither a workflow nor a function", hint="name a workflow")
     if order.db is not None or order.run_id is not None:
@@ -198,7 +244,34 @@ def _called(order: Order) -> Any:
             f"{order.target} is a plain function: db= and run_id= are for workflows",
             hint="give it what it needs by args=",
         )
-    return target(*given)
+    return target(*_given(order))
+
+
+def _given(order: Order) -> list[Any]:
+    given: list[Any] = values.load(order.args.encode(), list[Any], path="args")
+    return given
+
+
+_serving: Final[list[bool]] = []
+
+
+def serve() -> None:
+    """This process is a fork server, or is about to be one: what it loads may start no other."""
+    _serving[:] = [True]
+
+
+def must_not_serve() -> None:
+    """Refuse what a module does when it is loaded by a fork server, or each would load it in yet another one.
+
+    Raises:
+        ConfigurationError: this process is a fork server or a fork of one.
+    """
+    if _serving:
+        raise ConfigurationError(
+            "a module that a fork server loads starts a fork server itself",
+            why="the child would do the same, and so on for ever; nothing was started",
+            hint='put what starts it (sweep, kill_sweep, ...) behind: if __name__ == "__main__":',
+        )
 
 
 def search_here() -> None:

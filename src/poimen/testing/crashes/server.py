@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from poimen import clock
-from poimen.testing.crashes.orders import EXIT_CODES, Order, perform, resolve, search_here
+from poimen.testing.crashes.orders import EXIT_CODES, Order, perform, resolve, search_here, serve
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,6 +42,7 @@ class _Child:
     pid: int
     pipe: int
     deadline: float
+    strike_at: float | None
     told: bytearray = field(default_factory=bytearray)
     overdue: bool = False
 
@@ -74,7 +75,9 @@ class _Server:
     def _turn(self) -> bool:
         pipes = {child.pipe: child for child in self._children.values()}
         line = self._line.fileno()
-        ready, _, _ = select.select([line, *pipes], [], [], LOOK_S if pipes else None)
+        strikes = [child.strike_at - clock.monotonic() for child in pipes.values() if child.strike_at is not None]
+        wait_s = max(0.0, min([LOOK_S, *strikes]))
+        ready, _, _ = select.select([line, *pipes], [], [], wait_s if pipes else None)
         for fd in ready:
             if fd in pipes:
                 pipes[fd].told += os.read(fd, 1 << 16)
@@ -110,9 +113,13 @@ class _Server:
             _obey(order, its)
         os.close(its)
         deadline = clock.monotonic() + order.patience_s
-        self._children[number] = _Child(number=number, pid=pid, pipe=mine, deadline=deadline)
+        strike_at = clock.monotonic() + order.after_s if order.after_s else None
+        self._children[number] = _Child(number=number, pid=pid, pipe=mine, deadline=deadline, strike_at=strike_at)
 
     def _look_after(self, child: _Child) -> None:
+        if child.strike_at is not None and clock.monotonic() >= child.strike_at:
+            child.strike_at = None
+            os.kill(child.pid, signal.SIGKILL)  # ours until it is waited for, so its number names no other process
         if not child.overdue and clock.monotonic() > child.deadline:
             child.overdue = True
             os.kill(child.pid, signal.SIGKILL)
@@ -157,12 +164,21 @@ def _obey(order: Order, pipe: int) -> NoReturn:
         os._exit(code)
 
 
+def _warm_up() -> None:
+    """Make once, here, what each child would make for itself when it writes and reads its first record of a kind."""
+    from poimen.log import codec  # noqa: PLC0415 (as in `main`)
+
+    for event in codec.TAGS.values():
+        codec._FORMS[event], codec._reader(event)  # noqa: SLF001 (caches that nothing else fills ahead)
+
+
 def main(arguments: Sequence[str]) -> None:
     """The server's program.
 
     Arguments:
         arguments: the number of the connection's descriptor, then the targets whose modules to load.
     """
+    serve()
     server = _Server(socket.socket(fileno=int(arguments[0])))
     search_here()
     try:
@@ -171,6 +187,7 @@ def main(arguments: Sequence[str]) -> None:
 
         for target in arguments[1:]:
             resolve(target)
+        _warm_up()
     except BaseException as error:  # noqa: BLE001 (told to the one who asked)
         server.answer(how="raised", why=f"{type(error).__name__}: {error}", trace=traceback.format_exc())
         return

@@ -19,11 +19,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from poimen.kernel.errors import NotFound
 from poimen.log import codec
 from poimen.log.sqlite import SqliteStore
-from poimen.testing.crashes.forks import Ended, Fork, ForkServer
+from poimen.testing.crashes.forks import Ended, Fork, ForkServer, in_parallel
 from poimen.testing.witness import VARIABLE, Witness
 
 if TYPE_CHECKING:
     import os
+
+    from poimen.testing.crashes.orders import Target
 
 WINDOW_A: Final = ("pending",)
 """The crash points at which the intent is Pending and durable, and nothing was sent."""
@@ -90,7 +92,7 @@ def lines_in(folder: Path) -> int:
 
 
 def kill_sweep(
-    target: str,
+    target: Target,
     *,
     tool: str,
     folder: str | os.PathLike[str],
@@ -107,7 +109,8 @@ def kill_sweep(
     """Kill a workflow at points of one effect, start it again each time, and tell what was found.
 
     Arguments:
-        target: the workflow, `MODULE:FUNC` or `FILE.py:FUNC`; it makes one effect with `tool`.
+        target: the workflow, `MODULE:FUNC`, `FILE.py:FUNC` or called with its arguments; it makes one effect with
+            `tool`.
         tool: at whose points it is killed.
         folder: holds one folder for each trial, with `poimen.db` and `witness`.
         args: the workflow's arguments, or a function of the trial's folder that gives them.
@@ -132,9 +135,9 @@ def kill_sweep(
     places = _places(Path(folder), tool, points, kills)
     with nullcontext(server) if server is not None else ForkServer(target) as forks:
         begin = partial(_begin, forks, target, args, sabotage=sabotage, patience_s=patience_s)
-        killed = _all([partial(begin, place, at=f"{place.point}:{tool}") for place in places], width)
+        killed = in_parallel([partial(begin, place, at=f"{place.point}:{tool}") for place in places], width)
         left = [(_Found.of(place.db, tool), count(place.folder)) for place in places]
-        again = _all([partial(begin, place, ahead_s=ahead_s) for place in places], width)
+        again = in_parallel([partial(begin, place, ahead_s=ahead_s) for place in places], width)
     return [
         _trial(tool, place, died, before, seen=seen, after=count(place.folder), ended=ended)
         for place, died, (before, seen), ended in zip(places, killed, left, again, strict=True)
@@ -167,7 +170,7 @@ def _places(folder: Path, tool: str, points: Sequence[str], kills: int) -> list[
     return places
 
 
-def _begin(forks: ForkServer, target: str, args: Args, place: _Place, **order: Any) -> Fork:
+def _begin(forks: ForkServer, target: Target, args: Args, place: _Place, **order: Any) -> Fork:
     """Start the workflow of one trial in a fork: the first time armed, the second time later."""
     return forks.begin(
         target,
@@ -178,16 +181,6 @@ def _begin(forks: ForkServer, target: str, args: Args, place: _Place, **order: A
         output=place.folder / "output",
         **order,
     )
-
-
-def _all(begins: Sequence[Callable[[], Fork]], width: int) -> list[Ended]:
-    """Begin each, with so many at work at once, and give their ends in order."""
-    at_work: list[Fork] = []
-    for n, begin in enumerate(begins):
-        if n >= width:
-            at_work[n - width].ended()
-        at_work.append(begin())
-    return [fork.ended() for fork in at_work]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
