@@ -22,6 +22,7 @@ from poimen.kernel.events import (
     DecisionRecorded,
     DecisionSettled,
     RunAdmitted,
+    TimerFired,
 )
 from poimen.kernel.fold import fold
 from poimen.kernel.intent import (
@@ -206,12 +207,33 @@ def test_a_late_no_binds_the_attempt_that_it_is_told_to_and_no_further_one() -> 
     told = (step(kind="step"), pending(), dispatched(), unknown, said_no, step(attempt=2, kind="step"))
     asked_anew = trunk(seen(ADMITTED, STARTED, *told, failed, step(attempt=3, kind="step"))).steps["pay#0"]
     assert (sorted(asked_anew.inherited(2)), sorted(asked_anew.inherited(3))) == ([0], [])
+    beside = (step(kind="step"), pending(), dispatched(), *effect(1, NotSentOutcome(error=ERROR)), unknown, said_no)
+    one_try = trunk(seen(ADMITTED, STARTED, *beside, step(attempt=2, kind="step"))).steps["pay#0"]
+    assert sorted(one_try.inherited(2)) == [0, 1]
     later = (pending(2, 1, "r1"), dispatched(attempt=2, ordinal=1), committed(attempt=2, ordinal=1))
     bound = trunk(seen(ADMITTED, STARTED, *told, *later, failed, step(attempt=3, kind="step"))).steps["pay#0"]
     assert sorted(bound.inherited(3)) == [0, 1]
     assert bound.inherited_order(3) == [("effect", 0), ("effect", 1)]
     alone = seen(ADMITTED, STARTED, step(), pending(), dispatched(), unknown, said_no, step(attempt=2))
     assert trunk(alone).steps["pay#0"].inherited(2) == {}, "a tool that is its own step is tried again, or fails"
+
+
+def test_a_decision_binds_every_later_attempt_to_what_it_was_taken_from() -> None:
+    """The model's answer, a READ, before it; nothing behind it."""
+    decided = DecisionRecorded(id="d", value=b"1", value_digest="x", step="pay#0", attempt=1, seq=-1)
+    nothing = NotSentOutcome(error=ERROR)
+    fired = TimerFired(n=0, step="pay#0", attempt=1)
+    view = flow(*effect(0, nothing), *effect(1, nothing), fired, decided, *effect(2, nothing))
+    pay = trunk(view).steps["pay#0"]
+    assert sorted(pay.inherited(2)) == [0, 1]
+    assert pay.inherited_order(2) == [("effect", 0), ("effect", 1), ("timer", 0)]
+    undecided = flow(*effect(0, nothing), *effect(1, nothing))
+    assert trunk(undecided).steps["pay#0"].inherited(2) == {}
+    failed = AttemptFailed(step="pay#0", attempt=2, error=ERROR, retry_at=1)
+    once = (*effect(0, nothing), decided, AttemptFailed(step="pay#0", attempt=1, error=ERROR, retry_at=1))
+    twice = (step(attempt=2, kind="step"), failed, step(attempt=3, kind="step"))
+    third = seen(ADMITTED, STARTED, step(kind="step"), *once, *twice)
+    assert sorted(trunk(third).steps["pay#0"].inherited(3)) == [0]
 
 
 def test_a_decision_is_owed_until_it_is_settled_or_carried_out() -> None:

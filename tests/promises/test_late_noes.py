@@ -61,10 +61,51 @@ async def insists(n: int) -> str:
         return "never comes here"
     return await ask.aio(n)
 
+@poimen.tool(effect=effects.AT_MOST_ONCE)
+def full(n: int) -> str:
+    note("full")
+    if open("witness").read().count("full") == 1:
+        raise poimen.Rejected("full")
+    return "booked"
+
+@poimen.tool(effect=effects.READ)
+def model(n: int) -> str:
+    note("model")
+    return f"plan {open('witness').read().count('model')}"
+
+async def refused_or_not(n: int) -> str:
+    try:
+        found = await full.aio(n)
+    except poimen.Rejected:
+        found = "refused"
+    return poimen.decide("room", found)
+
+async def planned(n: int) -> str:
+    return poimen.decide("plan", await model.aio(n))
+
+@poimen.step
+async def decides(n: int) -> str:
+    told = await asyncio.gather(ask.aio(n), refused_or_not(n), planned(n), return_exceptions=True)
+    return f"{type(told[0]).__name__}, {told[1]}, {told[2]}"
+
+@poimen.step
+async def siblings(n: int) -> str:
+    told = await asyncio.gather(ask.aio(n), full.aio(n), model.aio(n), return_exceptions=True)
+    return f"{type(told[0]).__name__}, {type(told[1]).__name__}, {told[2]}"
+
+@poimen.step
+async def times_out(n: int) -> str:
+    asked = asyncio.ensure_future(ask.aio(n))
+    done, _ = await asyncio.wait([asked], timeout=0.02)
+    if not done:
+        asked.cancel()
+        await asyncio.wait([asked])
+    return f"{'told' if done else 'not waited for'}, {await phone.aio(n)}"
+
 @poimen.workflow
 async def flow(step: str) -> str:
     try:
-        return await {"catches": catches, "beside": beside, "insists": insists}[step](1)
+        return await globals()[step](1)
     except NO as no:
         return f"raised {type(no).__name__} {no.message}"
 
@@ -99,11 +140,16 @@ def told(folder: Path, step: str, no: str, *, late: bool, crash: str = "") -> tu
 
 
 @pytest.mark.parametrize("no", ["Rejected", "NotSent"])
-@pytest.mark.parametrize("step", ["catches", "beside", "insists"])
+@pytest.mark.parametrize("step", ["catches", "beside", "insists", "decides", "siblings"])
 def test_a_step_s_code_is_told_of_a_late_no(tmp_path: Path, step: str, no: str) -> None:
     in_time = told(tmp_path / "in time", step, no, late=False)
     assert in_time == told(tmp_path / "late", step, no, late=True)
     assert in_time[1].count("ask 1") == (3 if step == "insists" else 1)
+
+
+def test_code_that_did_not_wait_for_it_does_not_wait_for_it_again(tmp_path: Path) -> None:
+    result, witness = told(tmp_path / "late", "times_out", "Rejected", late=True)
+    assert (result, witness) == ("not waited for, by phone\n", ["ask 1", "phone"])
 
 
 @pytest.mark.parametrize("step", ["catches", "beside"])

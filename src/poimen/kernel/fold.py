@@ -65,7 +65,6 @@ from poimen.kernel.plan import leaves_open
 from poimen.kernel.views import (
     AttemptView,
     BranchView,
-    DecisionView,
     IntentView,
     RequestView,
     RunView,
@@ -150,7 +149,7 @@ def _fold(line: BranchView, event: AttemptEvent | BranchEvent | OtherEvent, lsn:
             for step in line.steps.values():
                 step.last.resumes = 0
         case DecisionRecorded():
-            line.decisions[event.id] = DecisionView.of(event, lsn=lsn, at=at)
+            line.decided(event, lsn=lsn, at=at)
         case DecisionSettled():
             _settle(line, event.id, "rejected" if event.rejected else "settled")
         case TimerFired():

@@ -33,7 +33,7 @@ from poimen.kernel.intent import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from poimen.kernel.branch import BranchState
     from poimen.kernel.events import BranchEnded, BranchVerifying, DecisionRecorded, RunAdmitted, Waiting
@@ -147,7 +147,8 @@ class IntentView:
 class AttemptView:
     """One try at a step. `resumes` counts resumptions since its last own record.
 
-    `fired` has the timers of its code that fired, in order: `(lsn, n)`.
+    `fired` has the timers of its code that fired, in order: `(lsn, n)`. `decided_lsn` is that of the newest decision
+    that its code has taken; 0 before one.
     """
 
     no: int
@@ -165,6 +166,7 @@ class AttemptView:
     resumes: int = 0
     intents: dict[int, IntentView] = field(default_factory=dict)
     fired: tuple[tuple[int, int], ...] = ()
+    decided_lsn: int = 0
 
     @property
     def live(self) -> bool:
@@ -221,31 +223,35 @@ class StepView:
     def inherited(self, attempt: int) -> dict[int, IntentView]:
         """What attempt `attempt` takes over from the one before.
 
-        Everything up to the last effect, READ excepted, that returned or was resolved, or to which the far side
-        said no too late for the attempt before; what is known to have done nothing after another resolution is
-        sent anew and therefore missing.
-        """
-        last = self._last_binding(attempt)
-        if last is None:
-            return {}
-        return {n: i for n, i in sorted(self.effects(attempt - 1).items()) if n <= last and i.answered}
-
-    def _last_binding(self, attempt: int) -> int | None:
-        """The ordinal of the last effect that attempt `attempt` may not do again.
-
-        A late no binds the code that it is told to, that of the attempt after, and no further one: a step that is
-        tried again after it asks anew, as after a no that came in time.
+        Everything up to the last effect that binds it; what is known to have done nothing after a resolution that was
+        no late no is sent anew and therefore missing.
         """
         if attempt == 1:
-            return None
-        own = self.attempts[attempt - 2].intents if self.kind == "step" else {}
-        late = (n for n, intent in own.items() if intent.late_no is not None)
+            return {}
+        before = self.effects(attempt - 1)
+        last = self._last_binding(attempt, before)
+        return {n: intent for n, intent in sorted(before.items()) if n <= last and intent.answered}
+
+    def _last_binding(self, attempt: int, before: Mapping[int, IntentView]) -> int:
+        """The ordinal of the last effect by which attempt `attempt` is bound, of those that the one before saw.
+
+        It may not do again what returned or was resolved, READ excepted. It is told again what a decision was taken
+        from. And it is told all that the attempt before was told when that one was given up for a late no: the two are
+        one try of the code. A further attempt asks anew, as after a no that came in time.
+
+        Returns:
+            -1 when nothing binds it.
+        """
         done = (
             n
-            for n, intent in self.effects(attempt - 1).items()
+            for n, intent in before.items()
             if intent.effect_class is not EffectClass.READ and (intent.landed or intent.abandoned)
         )
-        return max(chain(done, late), default=None)
+        past, own = self.attempts[: attempt - 1], self.attempts[attempt - 2]
+        decided = (n for a in past for n, intent in a.intents.items() if 0 < intent.told_lsn < a.decided_lsn)
+        late = self.kind == "step" and own.late_no is not None
+        told = (n for n, i in own.intents.items() if late and (i.told_lsn or i.late_no is not None))
+        return max(chain(done, decided, told), default=-1)
 
     def placed(self, attempt: int, ordinal: int) -> IntentView:
         """The effect at an inherited place of attempt `attempt`: of the newest attempt before it that has it."""
@@ -255,13 +261,17 @@ class StepView:
         """In which order the code of attempt `attempt` is told what it inherits.
 
         As the attempt before was told it. Timers that fired and effects that were called off before the last
-        binding effect was asked for are part of the order: they led the code to where it asked.
+        binding effect was asked for, or before a decision, are part of the order: they led the code to where it was.
         """
-        last = self._last_binding(attempt)
-        if last is None:
+        taken = self.inherited(attempt)
+        if not taken:
             return []
-        taken, before, earlier = self.inherited(attempt), self.attempts[attempt - 2], self.inherited_order(attempt - 1)
+        before, earlier = self.attempts[attempt - 2], self.inherited_order(attempt - 1)
+        last = max(taken)
         asked_lsn = before.intents[last].pending_lsn if last in before.intents else 0
+        if self.kind == "step" and before.late_no is not None:
+            asked_lsn = before.ended_lsn
+        asked_lsn = max(asked_lsn, before.decided_lsn)
         own: list[tuple[int, Place]] = [(i.told_lsn, ("effect", n)) for n, i in before.intents.items() if i.told_lsn]
         own += [(lsn, ("timer", n)) for lsn, n in before.fired]
         places = [place for place in earlier if place[0] == "timer" or place[1] not in before.intents]
@@ -330,6 +340,12 @@ class BranchView:
     ended: BranchEnded | None = None
     steps: dict[str, StepView] = field(default_factory=dict)
     decisions: dict[str, DecisionView] = field(default_factory=dict)
+
+    def decided(self, event: DecisionRecorded, *, lsn: int, at: int) -> None:
+        """Take in a decision; one that was taken inside a step binds its attempts to what it was taken from."""
+        self.decisions[event.id] = DecisionView.of(event, lsn=lsn, at=at)
+        if event.step:
+            self.steps[event.step].attempts[event.attempt - 1].decided_lsn = lsn
 
     def intents(self) -> Iterator[IntentView]:
         """All intents, in the order of their steps and attempts."""
