@@ -9,12 +9,15 @@ from __future__ import annotations
 import asyncio
 import gc
 import random
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from poimen import clock
+from poimen._typing import override
 from poimen.blobs.tables import TieredBlobs
 from poimen.declare import values
 from poimen.declare.specs import WorkflowSpec, spec_of
@@ -37,6 +40,8 @@ if TYPE_CHECKING:
     from poimen.log.api import Record
 
 EPOCH_S = 1_900_000_000
+WORD_S = 60
+"""How long a thread at work may say nothing, in seconds of real time: then the test is broken."""
 TURN_S = 5e-6
 """What one turn of the loop costs, so that records have different times."""
 
@@ -55,8 +60,11 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
     def __init__(self, now_s: float = 0.0, turn_s: float = TURN_S) -> None:
         self.now = now_s
         self.turn_s = turn_s
-        self.threads = 0
+        self.submitted = 0
+        self.bodies: list[Callable[[], int]] = []
+        self.waits = threading.Event()
         super().__init__()
+        self.set_default_executor(CountedThreads(self))
         self._select = self._selector.select  # type: ignore[attr-defined]
         self._selector.select = self._jump  # type: ignore[attr-defined]
 
@@ -65,26 +73,69 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
 
     def _jump(self, timeout: float | None = None) -> Any:
         self.now += self.turn_s
-        if self.threads:
-            # a body in a thread runs in real time: wait for its word a little before time jumps on
-            found = self._select(0.005 if timeout is None or timeout > 0 else 0)
-        else:
-            found = self._select(5 if timeout is None else 0)
-            if timeout is None and not found:
-                raise RuntimeError("nothing is ready, and nothing ever will be")
+        if self.at_work() and (timeout is None or timeout > 0):
+            self.waits.set()
+            found = self._select(WORD_S)  # its end is a callback of this loop, and wakes it
+            if not found:
+                raise RuntimeError(f"a thread is at work and has said nothing for {WORD_S} s of real time")
+            return found
+        found = self._select(5 if timeout is None else 0)
+        if timeout is None and not found:
+            raise RuntimeError("nothing is ready, and nothing ever will be")
         if not found and timeout:
             then = self.now + timeout
             self.now = round(then, 5) if not self.turn_s and round(then, 5) > self.now else then
         return found
 
-    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:  # type: ignore[override]
-        self.threads += 1
-        future = super().run_in_executor(executor, func, *args)
-        future.add_done_callback(self._back)
-        return future
+    def at_work(self) -> bool:
+        """Whether a thread of the run is at work: one that waits for a call of its own is not, that call needs time."""
+        return self.submitted > 0 or any(busy() for busy in self.bodies)
 
-    def _back(self, _future: object) -> None:
-        self.threads -= 1
+    def counted(self, change: int) -> None:
+        """Something was submitted to the threads, or has ended there."""
+        self.submitted += change
+
+
+class CountedThreads(ThreadPoolExecutor):
+    """Threads that a loop of simulated time waits for: counted from `submit` until the loop has heard of the end.
+
+    Arguments:
+        loop: whose time stands still meanwhile.
+    """
+
+    def __init__(self, loop: SimulatedLoop) -> None:
+        super().__init__(max_workers=64)
+        self._loop = loop
+
+    @override
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        told: Future[Any] = Future()
+        self._loop.counted(1)
+
+        def whole() -> None:
+            try:
+                if told.set_running_or_notify_cancel():
+                    end(told, fn, *args, **kwargs)
+            finally:  # after those who wait for `told` were: the loop hears of its end before it is counted
+                self._loop.call_soon_threadsafe(self._loop.counted, -1)
+
+        def dropped(queued: Future[Any]) -> None:
+            if queued.cancelled():  # the pool was shut down before its turn came
+                told.cancel()
+                whole()
+
+        super().submit(whole).add_done_callback(dropped)
+        return told
+
+
+def end(told: Future[Any], fn: Any, *args: Any, **kwargs: Any) -> None:
+    """Let a future end as a call does."""
+    try:
+        found = fn(*args, **kwargs)
+    except BaseException as error:  # noqa: BLE001 (handed to whoever waits for it)
+        told.set_exception(error)
+    else:
+        told.set_result(found)
 
 
 class SimulatedSource(clock.Source):
@@ -254,6 +305,10 @@ async def drive(
 ) -> Driven:
     """Drive a run with a worker of its own until it ends or rests; the view that it held is the fold of the log."""
     worker = Worker(store, TieredBlobs(store, None), registry, concurrency=8)
+    loop = asyncio.get_running_loop()
+    if isinstance(loop, SimulatedLoop):
+        worker.threads = CountedThreads(loop)
+        loop.bodies.append(lambda: sum(driven.threads.busy for driven in worker.drivers.values()))
     worker.watch(everything=False)
     driver = worker.claim(run)
     assert driver is not None

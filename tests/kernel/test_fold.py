@@ -13,9 +13,11 @@ from poimen.kernel.events import (
     AttemptCancelled,
     AttemptFailed,
     AttemptIndeterminate,
+    AttemptResumed,
     AttemptStarted,
     AttemptSucceeded,
     BranchEnded,
+    BranchResumed,
     BranchStarted,
     BranchVerifying,
     CancelRequested,
@@ -260,3 +262,16 @@ def test_outsiders_are_told_apart_and_the_first_cancel_counts() -> None:
     )
     assert view.outsider_lsn == 4
     assert (trunk(view).cancel_lsn, trunk(view).cancel_by) == (3, "a")
+
+
+@pytest.mark.parametrize(("why", "counts"), [("recovered", True), ("handed over", False), ("woken", False)])
+def test_only_a_resumption_after_a_crash_counts_towards_a_crash_loop(why: str, counts: bool) -> None:
+    """A run that its worker let go of while the log was locked, or that was woken, has not crashed."""
+    again: list[Event] = []
+    for epoch in range(2, 9):
+        again += [
+            BranchResumed(epoch=epoch, worker="w", code="", why=why),
+            AttemptResumed(step="pay#0", attempt=1, epoch=epoch),
+        ]
+    line = trunk(seen(ADMITTED, STARTED, step(), *again))
+    assert (line.steps["pay#0"].last.resumes, line.resumes) == ((7, 7) if counts else (0, 0))

@@ -64,7 +64,7 @@ def opened(tool: Any, threads: ThreadPoolExecutor) -> _call.OpenCall:
         is_async=spec.is_async,
         caller=BodyScope(where, "id", probing=False),
         threads=threads,
-        late=lambda _ended: None,
+        what="r/main/s/1/0",
     )
 
 

@@ -302,12 +302,12 @@ def claim(session: Session, intent: str, by: str | None, why: str | None) -> Non
 @changing
 def probe(session: Session, intent: str, module: str | None, by: str | None, why: str | None) -> None:
     """Ask the far side whether an effect has landed. What it says is a record, and decides nothing."""
-    import asyncio
     from concurrent.futures import ThreadPoolExecutor
 
     from poimen import effects
     from poimen.cli.running import load
     from poimen.declare.registry import Registry
+    from poimen.engine.eventloop.whole import run_whole
 
     del why  # a question needs no reason
     by = session.by(by)
@@ -324,9 +324,11 @@ def probe(session: Session, intent: str, module: str | None, by: str | None, why
         data: dict[str, Any] = {"id": str(known.id), "dry_run": True}
         session.out.show(data, lambda: session.out.line(f"would ask the probe of {known.pending.tool}"))
         return
-    with session.writing() as log, ThreadPoolExecutor(1) as threads:
+    threads = ThreadPoolExecutor(1)
+    with session.writing() as log:
         asking = desk.ask_probe(log.store, log.door, log.bodies, registry, str(known.id), by=by, threads=threads)
-        answer = asyncio.run(asking)
+        answer = run_whole(asking)
+        threads.shutdown(wait=False)  # a probe that was given up may be at work in it
         _, known = reading.find_intent(log.store, str(known.id))
     said = known.probes[-1][1]
     value = values.dump(answer.value, path="value") if isinstance(answer, effects.Landed) else None

@@ -30,6 +30,7 @@ from poimen.declare.shapes import Call
 from poimen.declare.specs import WorkflowSpec, spec_of
 from poimen.engine import reading, standing
 from poimen.engine.client import Client, same_input
+from poimen.engine.eventloop.whole import run_whole
 from poimen.engine.runtime import driven, letting_go
 from poimen.engine.worker import Worker
 from poimen.kernel.errors import NotFound, PoimenError, RunWaiting, StorageFailed
@@ -348,7 +349,7 @@ def _each(session: Session, spec: WorkflowSpec, lines: list[_Line]) -> int:
         rows: list[Any] = [{"run_id": x.run, "line": x.number, "input": json.loads(x.call.packed)} for x in lines]
         session.out.show(rows, lambda: session.out.table(("run", "line"), ((x.run, str(x.number)) for x in lines)))
         return 0
-    ends = asyncio.run(_drive(session, spec, lines))
+    ends = run_whole(_drive(session, spec, lines))
     session.mark()
     bad = [one for one in ends if one["exit"]]
     codes = {one["exit"] for one in bad}

@@ -19,6 +19,7 @@ from poimen.declare.registry import Registry
 from poimen.declare.specs import seconds
 from poimen.engine import desk, reading
 from poimen.engine.client import Client
+from poimen.engine.eventloop.whole import run_whole
 from poimen.engine.handle import must_be_call
 from poimen.engine.worker import Worker
 from poimen.gate.places import here
@@ -253,7 +254,8 @@ def run(
     """Run a workflow to its end in this process. The same id again is the same run.
 
     A run that another live process drives is waited for, and taken over when that process is gone. Where an
-    event loop runs in this thread, a thread of its own is used.
+    event loop runs in this thread, a thread of its own is used. Coroutines that swallow their cancellation do not
+    hold up its end: they are left behind after a while, with a warning that names them.
 
     Arguments:
         call: a workflow called with its arguments.
@@ -272,13 +274,13 @@ def run(
     must_be_call(call, by="poimen.run")
     work = _run(call, db=db, run_id=run_id, timeout=timeout, budget=budget, tags=tags)
     if asyncio._get_running_loop() is None:  # noqa: SLF001 (get_running_loop would raise)
-        return asyncio.run(work)
+        return run_whole(work)
     box: list[T] = []
     failed: list[BaseException] = []
 
     def apart() -> None:
         try:
-            box.append(asyncio.run(work))
+            box.append(run_whole(work))
         except BaseException as error:  # noqa: BLE001 (handed to the thread that asked)
             failed.append(error)
 

@@ -116,6 +116,7 @@ class OpenCall:
         caller: what stands behind calls that the body makes itself.
         threads: where plain functions run.
         name: of the tool, for the crash point in its body; empty for what is no tool.
+        what: it is, for people who are told that it goes on.
         late: told of the end when it comes after the call was given up.
     """
 
@@ -131,7 +132,8 @@ class OpenCall:
         caller: Caller,
         threads: ThreadPoolExecutor,
         name: str = "",
-        late: Callable[[Value | Raised], None],
+        what: str,
+        late: Callable[[Value | Raised], None] = lambda _ended: None,
     ) -> None:
         self._loop = loop = asyncio.get_running_loop()
         self._late = late
@@ -150,7 +152,7 @@ class OpenCall:
         self._future: asyncio.Future[Any]
         if is_async:
             self._begun = loop.time()
-            self._future = loop.create_task(_contained(lambda: fn(*args, **kwargs)), context=context)
+            self._future = loop.create_task(_contained(lambda: fn(*args, **kwargs)), name=what, context=context)
         else:
             self._queued = threads.submit(self._in_thread, lambda: context.run(fn, *args, **kwargs))
             self._future = asyncio.wrap_future(self._queued, loop=loop)
@@ -222,6 +224,12 @@ class OpenCall:
             self._late(ended)
         else:
             self._done.set_result(ended)
+
+
+def place(caller: Caller) -> str:
+    """Whose body it is that is no effect."""
+    at = caller.current()
+    return f"{at.run_id}/{at.branch_id}/{at.step}/{at.attempt}"
 
 
 def _never_begun(why: str) -> NotSent:

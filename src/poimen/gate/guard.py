@@ -14,8 +14,9 @@ Source: requirement write-ahead-intent; design protocol.md, section 3.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from poimen import effects
 from poimen.declare.specs import ToolSpec
@@ -37,10 +38,13 @@ if TYPE_CHECKING:
     from poimen.declare.specs import Spec
     from poimen.effects import Answer as ProbeAnswer
     from poimen.gate.port import ProbeSays
+    from poimen.kernel.effect_class import Terms
     from poimen.kernel.intent import IntentPending, Outcome, Payload
     from poimen.kernel.views import IntentView
 
     Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+
+_log: Final = logging.getLogger("poimen.gate")
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +184,7 @@ class Guard:
             caller=self.port.caller(self.key, request_id, probing=False),
             threads=self.port.threads,
             name=self.spec.name,
+            what=str(self.port.intent(self.key).id),
             late=lambda ended: self._late(send, ended),
         )
         ended = await call.end(timeout_s=self.terms.timeout_us / 1e6, grace_s=self.terms.grace_us / 1e6)
@@ -268,8 +273,8 @@ class Guard:
                 *self._arguments(),
                 caller,
                 self.port.threads,
-                timeout_us=self.terms.timeout_us,
-                grace_us=self.terms.grace_us,
+                terms=self.terms,
+                intent_id=str(self.port.intent(self.key).id),
                 begun=self._asking,
             )
         finally:
@@ -317,7 +322,7 @@ async def compute(
     """
     open_code(spec)
     call = _call.OpenCall(
-        spec.token, args, kwargs, is_async=spec.is_async, caller=caller, threads=threads, late=lambda _ended: None
+        spec.token, args, kwargs, is_async=spec.is_async, caller=caller, threads=threads, what=_call.place(caller)
     )
     return await call.end(timeout_s=spec.timeout_s if timeout_s is None else timeout_s, grace_s=spec.grace_s)
 
@@ -332,8 +337,7 @@ async def ask_once(
     """
     invariant(spec.probe is not None, "only a tool with a probe is asked", tool=spec.name)
     args, kwargs = spec.parameters.unpack(packed)
-    terms = intent.pending.terms
-    found = await _asked(spec, args, kwargs, caller, threads, timeout_us=terms.timeout_us, grace_us=terms.grace_us)
+    found = await _asked(spec, args, kwargs, caller, threads, terms=intent.pending.terms, intent_id=str(intent.id))
     said, evidence, value = read_answer(found, spec)
     match found:
         case effects.Landed() | effects.Absent() | effects.Unknown():
@@ -349,8 +353,8 @@ async def _asked(
     caller: Caller,
     threads: ThreadPoolExecutor,
     *,
-    timeout_us: int,
-    grace_us: int,
+    terms: Terms,
+    intent_id: str,
     begun: Callable[[_call.OpenCall], None] = lambda _call: None,
 ) -> object:
     """What a probe returned, or the exception that it raised; it may only read."""
@@ -363,16 +367,19 @@ async def _asked(
         is_async=_call.is_coroutine(spec.probe),
         caller=caller,
         threads=threads,
-        late=lambda _ended: None,
+        what=f"the probe of {intent_id}",
     )
     begun(call)
-    ended = await call.end(timeout_s=timeout_us / 1e6, grace_s=grace_us / 1e6)
+    ended = await call.end(timeout_s=terms.timeout_us / 1e6, grace_s=terms.grace_us / 1e6)
     match ended:
         case Value():
             return ended.value
         case Raised():
             return ended.error
         case GivenUp():
+            _log.warning(
+                "the probe of %s goes on although it was told to stop: nothing waits for its answer", intent_id
+            )
             return TimeoutError("the probe did not answer in time")
 
 

@@ -136,7 +136,7 @@ def _fold(line: BranchView, event: AttemptEvent | BranchEvent | OtherEvent, lsn:
         case AttemptSucceeded() | AttemptFailed() | AttemptTimedOut() | AttemptIndeterminate() | AttemptCancelled():
             _ended(line, event, lsn, at)
         case AttemptResumed():
-            line.steps[event.step].attempts[event.attempt - 1].resumes += 1
+            line.steps[event.step].attempts[event.attempt - 1].resumes += line.recovered
         case BranchStarted() | BranchResumed() | BranchWaiting() | BranchVerifying() | BranchEnded():
             _branch(line, event)
         case RunCancelRequested():
@@ -381,8 +381,8 @@ def _branch(
             if line.state is b.BranchState.WAITING:
                 line.state = b.branch_transition(line.state, b.Woken())
                 line.waiting = ()
-            if event.why == "recovered":
-                line.resumes += 1
+            line.recovered = event.why == "recovered"
+            line.resumes += line.recovered
             line.code = event.code
         case BranchWaiting():
             line.state = b.branch_transition(line.state, b.Parked())

@@ -145,7 +145,7 @@ class IntentView:
 
 @dataclass(slots=True, kw_only=True)
 class AttemptView:
-    """One try at a step. `resumes` counts resumptions since its last own record.
+    """One try at a step. `resumes` counts resumptions after a crash since its last own record.
 
     `fired` has the timers of its code that fired, in order: `(lsn, n)`. `decided_lsn` is that of the newest decision
     that its code has taken; 0 before one.
@@ -335,6 +335,7 @@ class BranchView:
     cancel_delivered: bool = False
     resume_lsn: int = 0
     resumes: int = 0
+    recovered: bool = False
     code: str = ""
     body: BranchVerifying | None = None
     ended: BranchEnded | None = None

@@ -341,7 +341,7 @@ class RunLoop(asyncio.AbstractEventLoop):
         self.call_exception_handler(context)
 
 
-def never_close(left: Iterable[RunTask]) -> None:
+def never_close(left: Iterable[asyncio.Task[Any]]) -> None:
     """Keep asyncio tasks as they are, for ever.
 
     Code that catches whatever it is thrown catches the closing of its coroutine too: garbage collection, or the end
