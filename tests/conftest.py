@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 settings.register_profile("day", deadline=None, derandomize=True, database=None, print_blob=True)
 settings.register_profile("night", deadline=None, max_examples=5_000, database=None, print_blob=True)
@@ -18,6 +21,14 @@ class Scale(Protocol):
 
     def __call__(self, day: int, night: int) -> int:
         """`day` for every change, `night` with `--nightly`."""
+        ...
+
+
+class Figures(Protocol):
+    """What a harness has reached, in the summary at the end of the tests."""
+
+    def __call__(self, text: str) -> None:
+        """One line, such as `P2: 1,000 kills, 0 lost`."""
         ...
 
 
@@ -39,6 +50,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if nightly:
         config.hook.pytest_deselected(items=nightly)
         items[:] = [item for item in items if item not in nightly]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    reports = [one for several in terminalreporter.stats.values() for one in several if hasattr(one, "user_properties")]
+    told = sorted({str(text) for one in reports for name, text in one.user_properties if name == "figures"})
+    if told:
+        terminalreporter.section("figures")
+        for text in told:
+            terminalreporter.line(text)
+
+
+@pytest.fixture
+def figures(record_property: Callable[[str, object], None]) -> Figures:
+    """`figures("P2: 1,000 kills")`: a line that stands at the end of what pytest prints."""
+    return lambda text: record_property("figures", text)
 
 
 @pytest.fixture(scope="session")
