@@ -48,6 +48,8 @@ SELECT run.run_id, r.lsn, r.pos, r.branch, r.record_id, r.kind, r.subject, r.bod
 FROM record AS r LEFT JOIN run ON run.run = r.run ORDER BY r.pos"""
 _HEADS: Final = "SELECT run_id, lsn, hash, epoch, outsider_lsn, state FROM run ORDER BY run"
 _BODIES: Final = "SELECT digest, body FROM blob ORDER BY digest"
+_CLOSING: Final = frozenset({"intent.committed.v1", "intent.resolved.v1", "intent.late_outcome.v1"})
+_OF_AN_EFFECT: Final = frozenset({"intent.dispatched.v1", *_CLOSING})
 _SENT_ONE_TIME: Final = frozenset({"PROBE", "AT_MOST_ONCE"})
 _OTHERS_EACH: Final = 32
 """One state in so many is also checked before anything has opened it, closed in full and opened a second time."""
@@ -180,7 +182,10 @@ class Judge:
             runs.setdefault(run, []).append(record_of(run, row))
         for run, records in runs.items():
             _take_records(content, records)
-            content.wrong += self._folded(content, run, records)
+            try:
+                content.wrong += self._folded(content, run, records)
+            except (PoimenError, LookupError) as error:
+                content.wrong.append(f"the records of {run} do not fold: {type(error).__name__}: {error}")
             in_tables = store.blob
             for lsn, ref in bodies_named(records):
                 if in_tables(ref.digest) is None:
@@ -273,12 +278,14 @@ def _take_records(content: _Content, records: Sequence[Record]) -> None:
     for record in records:
         content.ids[record.run, record.lsn] = record.record_id
         content.hashes.add((record.run, record.lsn, record.hash))
-        if record.kind == "intent.pending.v1":
+        if record.kind in _OF_AN_EFFECT and record.subject not in requests:
+            content.wrong.append(f"record {record.lsn} of {record.run} is about an effect that has no Pending")
+        elif record.kind == "intent.pending.v1":
             requests[record.subject] = json.loads(record.body)["request_id"]
             content.classes[requests[record.subject]] = json.loads(record.body)["terms"]["effect_class"]
         elif record.kind == "intent.dispatched.v1":
             _take_send(content, requests[record.subject], json.loads(record.body)["send"])
-        elif record.kind in {"intent.committed.v1", "intent.resolved.v1", "intent.late_outcome.v1"}:
+        elif record.kind in _CLOSING:
             content.closed.add(requests[record.subject])
 
 

@@ -63,6 +63,7 @@ class Recording(msgspec.Struct):
         ops: in order.
         calls: how many calls of each kind there were (see `storage.faults`).
         struck: how often a fault has struck.
+        struck_at: how many operations there were when it struck first.
     """
 
     initial: dict[str, bytes] = msgspec.field(default_factory=dict)
@@ -71,6 +72,7 @@ class Recording(msgspec.Struct):
     ops: list[Op] = msgspec.field(default_factory=list)
     calls: dict[str, int] = msgspec.field(default_factory=dict)
     struck: int = 0
+    struck_at: int = 0
 
     @classmethod
     def of_folder(cls, root: str | os.PathLike[str], *, without: tuple[str, ...] = ("-shm",)) -> Recording:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterator, Sequence
 
-    from poimen.testing.crashes.forks import Ended
+    from poimen.testing.crashes.forks import Ended, Fork
 
 STORAGE_ERRORS: Final = ("CommitUnknown", "StorageFailed", "Corrupt")
 """The errors by which a process tells that its storage has failed."""
@@ -78,6 +78,7 @@ def fault_sweep(
     states: int = 3,
     seed: int = 0,
     sabotage: str = "",
+    width: int = 8,
     server: ForkServer | None = None,
     patience_s: float = 60.0,
 ) -> list[FaultTrial]:
@@ -90,9 +91,10 @@ def fault_sweep(
         calls: of `write`, `sync`, `read`, `truncate`.
         only: a pattern of file names, such as `*-wal`; calls on other files go well.
         in_turn: each call fails in one of the four ways, in turn, instead of in all of them.
-        states: how many power cuts to judge at the end of each trial.
+        states: how many power cuts to judge between the fault and the end of each trial.
         seed: decides which.
         sabotage: what to break in the failing run, see `poimen.testing.sabotage.CONTROLS`.
+        width: how many trials go on beside each other.
         server: a fork server that has loaded the target; one is made when left out.
         patience_s: how long one process may take, seconds.
 
@@ -110,11 +112,20 @@ def fault_sweep(
         nullcontext(server) if server is not None else ForkServer(target) as forks,
         tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else place) as memory,
     ):
-        faults = _Faults(target, args, place, Path(memory), forks, sabotage=sabotage, states=states, seed=seed)
-        faults.patience_s = patience_s
+        faults = _Faults(
+            target,
+            args,
+            place,
+            Path(memory),
+            forks,
+            sabotage=sabotage,
+            states=states,
+            seed=seed,
+            patience_s=patience_s,
+        )
         counted = faults.counted(only)
         chosen = [fault for call in calls for fault in _ways(call, counted.get(call, 0), only, in_turn=in_turn)]
-        return [faults.trial(fault) for fault in chosen]
+        return faults.trials(chosen, width)
 
 
 def _ways(call: FaultyCall, calls: int, only: str, *, in_turn: bool) -> Iterator[Fault]:
@@ -133,9 +144,11 @@ def fault_losses(trials: Sequence[FaultTrial]) -> list[str]:
 
     Source: design proof.md, P7.
     """
-    if sum(trial.struck > 0 for trial in trials) * 10 < len(trials) * 9 or not trials:
-        return [f"of {len(trials)} faults {sum(trial.struck > 0 for trial in trials)} have struck, so little was shown"]
-    return [f"{trial}: {what}" for trial in trials for what in trial.losses]
+    struck = sum(trial.struck > 0 for trial in trials)
+    found = [f"{trial}: {what}" for trial in trials for what in trial.losses]
+    if not trials or struck * 10 < len(trials) * 9:
+        found.insert(0, f"of {len(trials)} faults {struck} have struck, so little was shown")
+    return found
 
 
 class _Faults:
@@ -150,81 +163,113 @@ class _Faults:
         sabotage: str,
         states: int,
         seed: int,
+        patience_s: float,
     ) -> None:
-        self.patience_s = 60.0
         self._target, self._args, self._place, self._memory, self._forks = target, args, place, memory, forks
-        self._sabotage, self._states, self._seed = sabotage, states, seed
+        self._sabotage, self._states, self._seed, self._patience_s = sabotage, states, seed, patience_s
         self._judge = Judge(memory / "state", db=DB)
-        self._root, self._recording = memory / "root", memory / "recording"
-        self._env = {VARIABLE: str(memory / "witness"), RESULTS_VARIABLE: str(memory / "results")}
         self._value: Any = None
 
     def counted(self, only: str) -> dict[str, int]:
         """Run the target on sound storage; how many calls of each kind there were on the files that matter."""
-        never = Fault(call="write", nth=1 << 60, only=only)
-        ended = self._run(never)
+        one = _One(self._memory / "sound", Fault(call="write", nth=1 << 60, only=only))
+        ended = self._begin(one, failing=True).ended()
         if ended.how != "returned":
             raise StorageFailed(f"{self._target} does not return on sound storage: {ended.how} {ended.why}")
         self._value = ended.value
-        return Recording.load(self._recording).calls
+        return Recording.load(one.recording).calls
 
-    def trial(self, fault: Fault) -> FaultTrial:
-        """Run the target with one fault, and on."""
-        for path in (self._root, self._recording, *map(Path, self._env.values())):
-            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-        ended = self._run(fault)
-        recording = Recording.load(self._recording)
-        error = "" if ended.how == "returned" else ended.why.partition(":")[0]
-        losses = (
-            [] if not error or error in STORAGE_ERRORS else [f"the fault is told as {ended.how}: {ended.why[:300]}"]
+    def trials(self, faults: Sequence[Fault], width: int) -> list[FaultTrial]:
+        """Run the target with each fault, and on; so many beside each other, since a restart may have to wait."""
+        found: list[FaultTrial] = []
+        for first in range(0, len(faults), width):
+            ones = [_One(self._memory / f"trial-{n}", fault) for n, fault in enumerate(faults[first : first + width])]
+            failing = [(one, self._begin(one, failing=True)) for one in ones]
+            for one, fork in failing:
+                self._look(one, fork.ended())
+            again = [(one, self._begin(one, failing=False)) for one in ones]
+            found += [self._afterwards(one, fork.ended()) for one, fork in again]
+        return found
+
+    def _begin(self, one: _One, *, failing: bool) -> Fork:
+        more: dict[str, Any] = {"ahead_s": AWAY_S}
+        if failing:
+            storage = Storage(root=str(one.root), recording=str(one.recording), fault=one.fault)
+            more = {"storage": storage.text(), "sabotage": self._sabotage}
+        return self._forks.begin(
+            self._target,
+            args=self._args,
+            db=one.root / DB,
+            run_id="sweep",
+            env=one.env,
+            output=self._place / "output",
+            patience_s=self._patience_s,
+            **more,
         )
-        told = Told()
-        for op in recording.ops:
-            if op.what == "told":
-                told.take(op)
-        losses += [f"as the process left it: {what}" for what in self._judge.faults(_files(self._root), told)]
-        cuts = self._cuts(recording)
-        losses += [f"after a power cut: {what}" for files in cuts for what in self._judge.faults(files, told)]
-        again = self._forks.run(self._target, **self._order(), ahead_s=AWAY_S)
-        losses += self._afterwards(again, told)
-        how = again.how if again.how in {"returned", "waiting"} else f"{again.how}: {again.why}"
-        return FaultTrial(
-            fault=fault, struck=recording.struck, error=error, again=how, states=len(cuts) + 2, losses=tuple(losses)
-        )
 
-    def _run(self, fault: Fault) -> Ended:
-        storage = Storage(root=str(self._root), recording=str(self._recording), fault=fault)
-        return self._forks.run(self._target, **self._order(), storage=storage.text(), sabotage=self._sabotage)
+    def _look(self, one: _One, ended: Ended) -> None:
+        """What the failing process told, and what its files say, as they are and after power cuts."""
+        if not one.recording.exists():
+            one.losses.append(f"the failing process did not end: {ended.how} {ended.why[:300]}")
+            return
+        recording = Recording.load(one.recording)
+        one.struck = recording.struck
+        one.error = "" if ended.how == "returned" else ended.why.partition(":")[0]
+        if one.error and one.error not in STORAGE_ERRORS:
+            one.losses.append(f"the fault is told as {ended.how}: {ended.why[:300]}")
+        one.losses += [f"after a power cut: {what}" for what in self._cut(one, recording)]
+        one.losses += [f"as the process left it: {what}" for what in self._judge.faults(_files(one.root), one.told)]
 
-    def _order(self) -> dict[str, Any]:
-        return {
-            "args": self._args,
-            "db": self._root / DB,
-            "run_id": "sweep",
-            "env": self._env,
-            "output": self._place / "output",
-            "patience_s": self.patience_s,
-        }
-
-    def _cuts(self, recording: Recording) -> list[dict[str, bytes]]:
-        """What power cuts at the end of the failing run could have left."""
-        disk = Disk(recording)
-        while disk.step():
-            pass
+    def _cut(self, one: _One, recording: Recording) -> Iterator[str]:
+        """What power cuts leave between the fault and the end, where the WAL is emptied and hides a loss."""
         rng = random.Random(self._seed)  # noqa: S311 (as at the import)
-        return [disk.cut(rng) for _ in range(self._states)]
+        end = len(recording.ops)
+        moments = sorted(rng.randint(min(recording.struck_at, end), end) for _ in range(self._states - 1))
+        disk = Disk(recording)
+        for moment in [*moments, end]:
+            while disk.done < moment and disk.step():
+                op = recording.ops[disk.done - 1]
+                if op.what == "told":
+                    one.told.take(op)
+            yield from self._judge.faults(disk.cut(rng), one.told)
 
-    def _afterwards(self, again: Ended, told: Told) -> list[str]:
+    def _afterwards(self, one: _One, again: Ended) -> FaultTrial:
         """What is wrong once the run was started again on sound storage."""
-        found = []
-        if again.how not in {"returned", "waiting"}:
-            found.append(f"on sound storage it does not end: {again.how}: {again.why[:300]}")
-        elif again.how == "returned" and again.value != self._value:
-            found.append("on sound storage it returns another value")
-        told.entered.clear()
-        for line in Witness(self._env[VARIABLE]).lines():
-            told.take(Op("told", path=WITNESS, data=line.encode()))
-        return found + [f"after the restart: {what}" for what in self._judge.faults(_files(self._root), told)]
+        how = again.how if again.how in {"returned", "waiting"} else f"{again.how}: {again.why[:300]}"
+        if how not in {"returned", "waiting"}:
+            one.losses.append("on sound storage it does not end")
+        elif how == "returned" and again.value != self._value:
+            one.losses.append("on sound storage it returns another value")
+        one.told.entered.clear()
+        for line in Witness(one.env[VARIABLE]).lines():
+            one.told.take(Op("told", path=WITNESS, data=line.encode()))
+        one.losses += [f"after the restart: {what}" for what in self._judge.faults(_files(one.root), one.told)]
+        shutil.rmtree(one.place)
+        return FaultTrial(
+            fault=one.fault,
+            struck=one.struck,
+            error=one.error,
+            again=how,
+            states=self._states + 2,
+            losses=tuple(one.losses),
+        )
+
+
+class _One:
+    """A trial on its way.
+
+    Arguments:
+        place: its own folder.
+        fault: what fails.
+    """
+
+    def __init__(self, place: Path, fault: Fault) -> None:
+        place.mkdir(parents=True)
+        self.place, self.fault = place, fault
+        self.root, self.recording = place / "root", place / "recording"
+        self.env = {VARIABLE: str(place / "witness"), RESULTS_VARIABLE: str(place / "results")}
+        self.told, self.struck, self.error = Told(), 0, ""
+        self.losses: list[str] = []
 
 
 def _files(root: Path) -> dict[str, bytes]:

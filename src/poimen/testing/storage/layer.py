@@ -86,6 +86,8 @@ class Layer:
         self.calls[call] += 1
         if fault is None or not fault.strikes(call, self.calls[call]):
             return ""
+        if not self.struck:
+            self.recorder.recording.struck_at = self.recorder.made
         self.struck += 1
         return fault.error
 
