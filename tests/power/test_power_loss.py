@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from poimen.testing import ForkServer, PowerReport
     from tests.conftest import Figures, Scale
 
-PARTS = 4
+PARTS = 8
 STANDARD = "tests.power.programs:standard"
 
 
@@ -32,14 +32,14 @@ def test_whatever_a_power_cut_leaves_every_acknowledgement_is_there(
         folder=tmp_path,
         args=(scale(3, 6),),
         states=states + states // 50,  # some moments have fewer different states than were asked for
-        recoveries=scale(5, 20),
+        recoveries=scale(3, 20),
         seed=seed,
         server=server,
     )
     figures(f"P3 power loss, part {seed + 1} of {PARTS}: {report}")
     assert [str(loss) for loss in report.losses] == []
     assert report.states >= states
-    assert report.recoveries == scale(5, 20)
+    assert report.recoveries == scale(3, 20)
     assert report.acknowledged > 100
     assert report.effects > 20
     assert report.answers > 3
