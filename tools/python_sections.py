@@ -160,6 +160,22 @@ SECTIONS: Final = (
             "testing.Traced",
         ),
     ),
+    Section(
+        title="testing: power loss and failing storage",
+        text="How it is used: [cut the power, break the disk](../guides/disk-testing.md).",
+        names=(
+            "testing.power_sweep",
+            "testing.PowerReport",
+            "testing.Loss",
+            "testing.Cut",
+            "testing.fault_sweep",
+            "testing.FaultTrial",
+            "testing.fault_losses",
+            "testing.Fault",
+            "testing.faulty_storage",
+            "testing.Layer",
+        ),
+    ),
 )
 
 ALIASES: Final = ("AnyTool", "Errors", "Json", "OnUnknown", "Seconds", "Summary", "effects.AnyEffect", "ledger.Json")
@@ -175,7 +191,9 @@ MADE_BY_USERS: Final = frozenset(
         "effects.Unknown",
         "ledger.DecisionLedger",
         "testing.CountingVFS",
+        "testing.Fault",
         "testing.ForkServer",
+        "testing.Layer",
         "testing.Rendezvous",
         "testing.Witness",
     }
@@ -187,6 +205,8 @@ INTERNAL: Final = frozenset(
     | {f"Runtime.{name}" for name in ("check", "close", "nudge", "rest", "start")}
     | {"testing.CountingVFS.synced", "testing.CountingVFS.xOpen", "testing.ForkServer.answer_to", "testing.Tape.note"}
     | {"testing.Notes.of", "testing.Remains.of"}
+    | {"testing.Fault.concerns", "testing.Fault.strikes"}
+    | {f"testing.Layer.{name}" for name in ("due", "sync", "synced")}
     | {"Call.packed", "Call.spec", "States.domain"}
 )
 """Members that serve the parts of poimen among themselves, or say again what their base says."""

@@ -137,6 +137,15 @@ def test_what_belongs_to_later_parts_says_so() -> None:
 
 def test_names_are_loaded_when_they_are_asked_for() -> None:
     assert set(dir(testing)) == set(testing.__all__)
-    assert testing.sabotage.CONTROLS.keys() == {"two_records", "batched", "moved_up"}
+    assert testing.sabotage.CONTROLS.keys() == {
+        "two_records",
+        "batched",
+        "moved_up",
+        "normal_sync",
+        "lying_sync",
+        "no_folder_sync",
+        "swallowed",
+        "sync_retried",
+    }
     with pytest.raises(AttributeError, match="no attribute 'crahs'"):
         testing.crahs  # type: ignore[attr-defined] # noqa: B018

@@ -11,6 +11,7 @@ import pytest
 
 from poimen import clock
 from poimen.kernel.errors import ConfigurationError, Corrupt, StorageFailed
+from poimen.log.disk import files
 from poimen.log.disk.anchor import Anchor, Mark
 from poimen.log.disk.locks import LockFile
 from poimen.log.sqlite import SqliteStore
@@ -165,6 +166,27 @@ def test_a_damaged_anchor(db: Path) -> None:
     assert damages(db) == [("", 0)]
     path.write_bytes(whole)
     assert damages(db) == []
+
+
+def test_a_line_of_the_anchor_of_which_a_power_loss_has_kept_the_end_alone_is_no_damage(db: Path) -> None:
+    filled(db)
+    path = files.Sides.of(db).anchor
+    whole = path.read_bytes()
+    last = whole.splitlines(keepends=True)[-1]
+    path.write_bytes(whole[: -len(last)] + bytes(len(last) - 9) + last[-9:])
+    assert damages(db) == []
+    store = SqliteStore(db)
+    landed(store, batch("r1"))
+    store.close()
+    assert damages(db) == []
+
+
+def test_a_bit_that_turns_a_letter_of_the_anchor_into_a_zero_is_damage(db: Path) -> None:
+    filled(db)
+    path = files.Sides.of(db).anchor
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(b" ", b"\0", 1))  # one bit
+    assert damages(db) == [("", 0)]
 
 
 @pytest.mark.parametrize("torn", [b"0123 {", b"\0" * 300_000, -30, -1])

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 import apsw
 import pytest
 
-from poimen.kernel.errors import Corrupt
+from poimen.kernel.errors import Corrupt, StorageFailed
 from poimen.log import wal
 from poimen.log.disk import doubt, files
 from poimen.log.disk.files import Sides
 from poimen.log.sqlite import SqliteStore
+from poimen.testing.storage.faults import Fault, faulty_storage
 from tests.log.stores import Child, admitted, batch, damages, edited, landed, lsns
 
 if TYPE_CHECKING:
@@ -201,6 +202,36 @@ def test_an_old_database_put_under_a_newer_wal_is_refused(
     if not anchored:
         Sides.of(db).anchor.unlink()
     refused(db, "does not fit its WAL")
+
+
+def test_a_checkpoint_that_was_broken_off_in_the_page_that_names_the_base_is_no_other_database(db: Path) -> None:
+    """A power loss leaves old and new sectors beside each other; the WAL still has the whole page."""
+    connection = apsw.Connection(str(db), flags=apsw.SQLITE_OPEN_READONLY)
+    page = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'meta'").get
+    connection.close()
+    raw = bytearray(db.read_bytes())
+    raw[(page - 1) * 4096 + 3 : (page - 1) * 4096 + 5] = b"\0\0"  # of the page's header: no row
+    db.write_bytes(raw)
+    store = SqliteStore(db)
+    assert lsns(store) == list(range(1, 23))
+    assert list(store.check()) == []
+    store.close()
+
+
+def test_a_wal_that_cannot_be_read_is_told_as_of_the_log(db: Path, tmp_path: Path) -> None:
+    told = 0
+    for nth in range(1, 30):
+        copy = shutil.copytree(db.parent, tmp_path / str(nth)) / db.name
+        with faulty_storage(copy, Fault(call="read", nth=nth)) as layer:
+            try:
+                SqliteStore(copy).close()
+            except StorageFailed:
+                told += 1
+                assert layer.struck == 1
+        store = SqliteStore(copy)
+        assert lsns(store) == list(range(1, 23))
+        store.close()
+    assert told > 20
 
 
 def test_a_record_that_was_anchored_and_is_not_there_is_noticed_before_anything_is_written(db: Path) -> None:

@@ -18,6 +18,7 @@ from urllib.parse import quote
 import apsw
 
 from poimen.kernel.errors import Corrupt
+from poimen.log.disk.connect import translated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -46,6 +47,9 @@ def foreign(db: Path, wal: Path, base: int) -> str:
         db: the database.
         wal: its -wal.
         base: as it was anchored; -1: not known.
+
+    Raises:
+        StorageFailed: when one of them cannot be read.
     """
     if _size(wal) <= _HEADER.size:
         return ""
@@ -80,6 +84,9 @@ def damaged(rows: Rows, wal: Path) -> str:
     Arguments:
         rows: runs one statement of a connection that has read before, so that the WAL is recovered.
         wal: the -wal of its database. Others may append to it meanwhile.
+
+    Raises:
+        StorageFailed: when it cannot be read.
     """
     if _size(wal) <= _HEADER.size:
         return ""
@@ -187,7 +194,11 @@ def _summed(words: tuple[int, ...], before: tuple[int, int]) -> tuple[int, int]:
 
 
 def _base_without_wal(db: Path) -> int | None:
-    """The base that the database says without its WAL; None when a checkpoint was broken off in that page."""
+    """The base that the database says without its WAL; None when it says none: a checkpoint was broken off there.
+
+    A power loss in a checkpoint can leave sectors of an old and a new page beside each other, in which the row is not
+    found at all. Every database that was ever opened has one; of what is whole, older and under a WAL it is a number.
+    """
     name = f"file:{quote(str(db))}?immutable=1"
     with suppress(apsw.Error):
         connection = apsw.Connection(name, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
@@ -195,17 +206,21 @@ def _base_without_wal(db: Path) -> int | None:
             found = connection.execute("SELECT value FROM meta WHERE key = 'base'").get
         finally:
             connection.close()
-        return -1 if found is None else int(found)
+        return found if isinstance(found, int) else None
     return None
 
 
 @contextmanager
 def _opened(path: Path, kind: int) -> Iterator[apsw.VFSFile]:
-    file = apsw.VFSFile("", str(path), [apsw.SQLITE_OPEN_READONLY | kind, 0])
+    """A file to read in the block; what the disk refuses there is told as of the log."""
     try:
-        yield file
-    finally:
-        file.xClose()
+        file = apsw.VFSFile("", str(path), [apsw.SQLITE_OPEN_READONLY | kind, 0])
+        try:
+            yield file
+        finally:
+            file.xClose()
+    except apsw.Error as error:
+        raise translated(error, path, "reading") from error
 
 
 def _size(path: Path) -> int:

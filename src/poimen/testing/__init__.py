@@ -29,8 +29,12 @@ if TYPE_CHECKING:
     from poimen.testing.lives.stories import EffectFacts, Fact, Kill, Life, Remains, Story
     from poimen.testing.lives.tables import Sweep, Swept, sweep
     from poimen.testing.permission import allow_raw
+    from poimen.testing.power.cuts import Cut, Loss, PowerReport, power_sweep
+    from poimen.testing.power.trials import FaultTrial, fault_losses, fault_sweep
     from poimen.testing.rendezvous import Rendezvous
     from poimen.testing.storage.counting import CountingVFS, sync_counter
+    from poimen.testing.storage.faults import Fault, faulty_storage
+    from poimen.testing.storage.layer import Layer
     from poimen.testing.storage.tape import Entry, Tape, entered_early, shared_syncs, taped
     from poimen.testing.storage.tracing import Traced, strace_command, straced
     from poimen.testing.witness import CLASSES, Witness, recording_tool
@@ -49,8 +53,12 @@ _HOMES = {
     "poimen.testing.lives.stories": "EffectFacts Fact Kill Life Remains Story",
     "poimen.testing.lives.tables": "Sweep Swept sweep",
     "poimen.testing.permission": "allow_raw",
+    "poimen.testing.power.cuts": "Cut Loss PowerReport power_sweep",
+    "poimen.testing.power.trials": "FaultTrial fault_losses fault_sweep",
     "poimen.testing.rendezvous": "Rendezvous",
     "poimen.testing.storage.counting": "CountingVFS sync_counter",
+    "poimen.testing.storage.faults": "Fault faulty_storage",
+    "poimen.testing.storage.layer": "Layer",
     "poimen.testing.storage.tape": "Entry Tape entered_early shared_syncs taped",
     "poimen.testing.storage.tracing": "Traced strace_command straced",
     "poimen.testing.witness": "CLASSES Witness recording_tool",
@@ -67,15 +75,21 @@ __all__ = [
     "WINDOW_B",
     "Contradiction",
     "CountingVFS",
+    "Cut",
     "EffectFacts",
     "Ended",
     "Entry",
     "Fact",
+    "Fault",
+    "FaultTrial",
     "Fork",
     "ForkServer",
     "Kill",
+    "Layer",
     "Life",
+    "Loss",
     "Notes",
+    "PowerReport",
     "Remains",
     "Rendezvous",
     "Story",
@@ -91,10 +105,14 @@ __all__ = [
     "crash",
     "disagreements",
     "entered_early",
+    "fault_losses",
+    "fault_sweep",
+    "faulty_storage",
     "in_call",
     "kill_anywhere",
     "kill_sweep",
     "load_episode",
+    "power_sweep",
     "raw",
     "recording_tool",
     "replace",

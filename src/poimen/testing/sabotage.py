@@ -1,16 +1,20 @@
 """The controls: poimen broken on purpose, in a child process: a check that such a poimen passes checks nothing.
 
-Each control replaces a part of the gate by a wrong one. Product code has no switch for any of this. This
+Each control replaces a part of the gate, the log or the storage by a wrong one. Product code has no switch for any of
+this. This
 module must never be loaded by anything but a check of poimen itself; it keeps the invariant that what it
 broke stays broken until the process ends: there is no way back, so nothing else can run in it by mistake.
 
-Source: design proof.md (every harness has a control), P1, P2, P5, P6.
+Source: design proof.md (every harness has a control), P1 to P7.
 """
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
+import os
+import stat
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from poimen import clock
@@ -114,12 +118,88 @@ def _sent_again() -> None:
     _put(ladder, "rule", hopeful)
 
 
+def _normal_sync() -> None:
+    """synchronous=NORMAL: a commit returns before it is durable."""
+    from poimen.log.disk import connect  # noqa: PLC0415 (only where the log is what is broken)
+
+    really: Callable[..., None] = vars(connect)["_set"]
+
+    def weaker(connection: Any, db: Any, pragma: str, value: str, *, expect: object) -> None:
+        if pragma == "synchronous":
+            value, expect = "NORMAL", 1
+        really(connection, db, pragma, value, expect=expect)
+
+    _put(connect, "_set", weaker)
+
+
+def _lying_sync() -> None:
+    """The disk says that a file is synced, and it is not."""
+    from poimen.testing.storage.layer import Layer  # noqa: PLC0415 (as above)
+
+    synced = Layer.synced
+
+    def lies(self: Layer, name: str, covers: int) -> None:
+        if not self.recorder.is_known(name):
+            synced(self, name, covers)
+
+    _put(Layer, "synced", lies)
+
+
+def _no_folder_sync() -> None:
+    """Large bodies are renamed into their place, and the names are not synced."""
+    from poimen.blobs import files  # noqa: PLC0415 (as above)
+
+    _put(files, "os", _FoldersUnsynced())
+
+
+class _FoldersUnsynced:
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+    def fsync(self, fd: int) -> None:
+        if not stat.S_ISDIR(os.fstat(fd).st_mode):
+            os.fsync(fd)
+
+
+def _swallowed() -> None:
+    """An error of COMMIT is passed over, and its records are acknowledged."""
+    from poimen.log.disk.handle import Handle  # noqa: PLC0415 (as above)
+
+    def careless(self: Handle, _: object) -> None:
+        self.forget()
+        with suppress(Exception):
+            self.execute("COMMIT")
+        self.undo()
+
+    _put(Handle, "commit", careless)
+
+
+def _sync_retried() -> None:
+    """A sync that failed is tried a second time, which succeeds and brings nothing back."""
+    from poimen.testing.storage.layer import Layer  # noqa: PLC0415 (as above)
+
+    sync = Layer.sync
+
+    def twice(self: Layer, *asked: Any) -> None:
+        try:
+            sync(self, *asked)
+        except Exception:  # noqa: BLE001 (whatever it was: that is what is wrong with it)
+            sync(self, *asked)
+
+    _put(Layer, "sync", twice)
+
+
 CONTROLS: Final[Mapping[str, Callable[[], None]]] = {
     "two_records": _two_records,
     "batched": _batched,
     "moved_up": _moved_up,
     "decided_late": _decided_late,
     "sent_again": _sent_again,
+    "normal_sync": _normal_sync,
+    "lying_sync": _lying_sync,
+    "no_folder_sync": _no_folder_sync,
+    "swallowed": _swallowed,
+    "sync_retried": _sync_retried,
 }
 """What can be broken, and what breaks it."""
 

@@ -115,6 +115,9 @@ class Anchor:
     def read(self) -> Anchored:
         """The whole file. A last line without its end is torn, not damaged: it named nothing yet.
 
+        So is a line with zeros in it: of a line that was being written when the power went, the disk may have kept the
+        end and not the beginning.
+
         Raises:
             StorageFailed: as `mark`.
         """
@@ -123,7 +126,7 @@ class Anchor:
         for number, line in enumerate(lines[:-1], start=1):
             entry = _entry(line)
             if entry is None:
-                if line:
+                if line and not _torn(line):
                     found.damaged.append(number)
                 continue
             found.mark = _mark(entry)
@@ -258,6 +261,13 @@ def _unended(fd: int) -> bytes:
         tail = os.pread(fd, at - start, start) + tail
         at = start
     return tail.rpartition(b"\n")[2]
+
+
+def _torn(line: bytes) -> bool:
+    """Whether a part of the line was never written: it holds zeros, and not one that a single flipped bit has made."""
+    if line.count(0) == 1:
+        return all(_entry(line.replace(b"\0", bytes((1 << bit,)))) is None for bit in range(8))
+    return 0 in line
 
 
 def _entry(line: bytes) -> dict[str, list[tuple[str, int, str]]] | None:

@@ -112,6 +112,7 @@ class ForkServer:
         sabotage: str = "",
         ahead_s: float = 0.0,
         env: Mapping[str, str] | None = None,
+        storage: str = "",
         output: str | os.PathLike[str] = "",
         patience_s: float = _PATIENCE_S,
     ) -> Fork:
@@ -129,6 +130,7 @@ class ForkServer:
             sabotage: what to break in it, a name in `poimen.testing.sabotage.CONTROLS`; empty: nothing.
             ahead_s: how far its clocks are ahead, as if the process had been away for so long, seconds.
             env: variables to set in it.
+            storage: recorded or failing storage that it runs over, for the sweeps of this package; empty: as it is.
             output: a file that takes what it prints; empty: where this process prints.
             patience_s: after so long it is killed.
 
@@ -146,6 +148,7 @@ class ForkServer:
             notes=os.fspath(notes),
             sabotage=sabotage,
             ahead_s=ahead_s,
+            storage=storage,
             output=os.fspath(output),
             patience_s=patience_s,
         )

@@ -12,6 +12,7 @@ import json
 import os
 import sys
 import traceback
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
@@ -60,6 +61,7 @@ class Order:
         sabotage: what to break, a name in `poimen.testing.sabotage`; empty: nothing.
         ahead_s: how far its clocks are ahead of ours, as if the process had been away so long.
         env: variables to set.
+        storage: what it runs over, as `power.inside.Storage` says it; empty: the system's files, unrecorded.
         output: a file that takes what it prints; empty: where ours goes.
         patience_s: after so long it is killed.
     """
@@ -75,6 +77,7 @@ class Order:
     sabotage: str = ""
     ahead_s: float = 0.0
     env: Mapping[str, str] = field(default_factory=dict)
+    storage: str = ""
     output: str = ""
     patience_s: float = 60.0
 
@@ -215,7 +218,8 @@ def perform(order: Order) -> Said:
             sabotage.apply(order.sabotage)
         if order.ahead_s:
             clock.use(Ahead(order.ahead_s))
-        found = _called(order)
+        with _storage(order.storage):
+            found = _called(order)
     except RunWaiting as waiting:
         return Said(how="waiting", why=str(waiting))
     except BaseException as error:  # noqa: BLE001 (the child's end, whatever it is)
@@ -225,6 +229,14 @@ def perform(order: Order) -> Said:
         return Said(how="returned", value=values.dump(found, path="returned").decode())
     except NotStorable:
         return Said(how="returned")
+
+
+def _storage(text: str) -> AbstractContextManager[object]:
+    if not text:
+        return nullcontext()
+    from poimen.testing.power.inside import Storage, recorded  # noqa: PLC0415 (only where something is recorded)
+
+    return recorded(Storage.of(text))
 
 
 def _called(order: Order) -> Any:
