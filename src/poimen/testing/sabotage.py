@@ -72,14 +72,14 @@ def _moved_up() -> None:
     early: dict[Guard, asyncio.Future[Any]] = {}
 
     async def called_first(self: Guard) -> Any:
-        early[self] = asyncio.ensure_future(perform_call(self, 1))
+        early[self] = asyncio.ensure_future(perform_call(self, 1, self.terms.timeout_us))
         for _ in range(3):  # the turns that it takes to reach the first line of the body
             await asyncio.sleep(0)
         return await proceed(self)
 
-    async def called_already(self: Guard, send: int) -> Any:
+    async def called_already(self: Guard, send: int, timeout_us: int) -> Any:
         running = early.pop(self, None)
-        return await (perform_call(self, send) if running is None else running)
+        return await (perform_call(self, send, timeout_us) if running is None else running)
 
     _put(Guard, "proceed", called_first)
     _put(Guard, "_perform_call", called_already)
