@@ -23,11 +23,11 @@ from poimen.cli.frame.output import as_json, one_line, us_of
 from poimen.cli.frame.session import is_there, part_of
 from poimen.cli.intents import heads_from
 from poimen.engine import reading
-from poimen.kernel.errors import ConfigurationError, PoimenError
+from poimen.engine.checking import damages
+from poimen.kernel.errors import ConfigurationError
 from poimen.log.opening import file_of, redacted, sides_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from poimen.cli.frame.session import Log, Session
@@ -155,38 +155,9 @@ _WORDS: Final = {
 # ---- checking --------------------------------------------------------------------------------------------------
 
 
-def damages(opened: Log) -> Iterator[dict[str, Any]]:
-    """Everything that does not match: chain, heads, anchor, bodies, also those that are gone, heads against records."""
-    bad: set[str] = set()
-    for damage in opened.store.check():
-        bad.add(damage.run)
-        yield {"run_id": damage.run or None, "lsn": damage.lsn or None, "what": damage.what}
-    for what in opened.bodies.check():
-        yield {"run_id": None, "lsn": None, "what": what}
-    there: dict[str, bool] = {}
-    for head in heads_from(opened):
-        if head.run in bad:
-            continue
-        try:
-            records = opened.store.read(head.run, upto=head.lsn)
-            for named_at, ref in reading.bodies_named(records):
-                if ref.digest not in there:
-                    there[ref.digest] = opened.bodies.has(ref.digest)
-                if not there[ref.digest]:
-                    what = f"it names blob {ref.digest}, which is gone: {opened.bodies.place(ref.digest)}"
-                    yield {"run_id": head.run, "lsn": named_at, "what": what}
-            state = reading.state_of(head.run, records)
-        except PoimenError as error:
-            lsn = getattr(error, "lsn", None)
-            yield {"run_id": head.run, "lsn": lsn, "what": f"it cannot be folded: {error.message}"}
-        else:
-            if state != head.state:
-                yield {"run_id": head.run, "lsn": head.lsn, "what": f"the head says {head.state}, the records {state}"}
-
-
 def _check(session: Session) -> int:
     with session.reading() as opened:
-        found = list(damages(opened))
+        found = list(damages(opened.store, opened.bodies))
         runs = sum(1 for _ in heads_from(opened))
         data = {"ok": not found, "runs": runs, "records": reading.feed_end(opened.store), "damages": found}
 

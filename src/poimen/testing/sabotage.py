@@ -1,10 +1,10 @@
 """The controls: poimen broken on purpose, in a child process: a check that such a poimen passes checks nothing.
 
-Each control replaces a part of the gate by a wrong one. Product code has no switch for any of this. This
+Each control replaces a part of the gate or the log by a wrong one. Product code has no switch for any of this. This
 module must never be loaded by anything but a check of poimen itself; it keeps the invariant that what it
 broke stays broken until the process ends: there is no way back, so nothing else can run in it by mistake.
 
-Source: design proof.md (every harness has a control), P1, P5, P6.
+Source: design proof.md (every harness has a control), P1, P5, P6, P8.
 """
 
 from __future__ import annotations
@@ -20,12 +20,14 @@ from poimen.kernel import fold
 from poimen.kernel.errors import NotFound
 from poimen.kernel.intent import IntentDispatched, IntentPending
 from poimen.kernel.plan import Claim, Plan, Send, Then
+from poimen.log import chain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from poimen.kernel.plan import Command
     from poimen.kernel.views import IntentView
+    from poimen.log.api import Record
 
 _applied: Final[list[str]] = []
 
@@ -85,10 +87,20 @@ def _moved_up() -> None:
     _put(Guard, "_perform_call", called_already)
 
 
+def _chain_off() -> None:
+    """Every record matches its hash."""
+
+    def as_it_stands(_prev: bytes, record: Record) -> bytes:
+        return record.hash
+
+    _put(chain, "link_of", as_it_stands)
+
+
 CONTROLS: Final[Mapping[str, Callable[[], None]]] = {
     "two_records": _two_records,
     "batched": _batched,
     "moved_up": _moved_up,
+    "chain_off": _chain_off,
 }
 """What can be broken, and what breaks it."""
 

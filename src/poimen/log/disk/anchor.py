@@ -121,6 +121,8 @@ class Anchor:
             lines = self._path.read_bytes().split(b"\n")
         except (FileNotFoundError, NotADirectoryError):
             return found
+        if _entry(lines[-1][:-1]) is not None:  # whole but for its last byte, which was written in the same call
+            found.damaged.append(len(lines))
         for number, line in enumerate(lines[:-1], start=1):
             entry = _entry(line)
             if entry is None:
