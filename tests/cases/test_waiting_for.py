@@ -9,7 +9,7 @@ import pytest
 
 import poimen
 from poimen.engine import worker
-from poimen.engine.waiters import Waiters
+from poimen.engine.eventloop.waiters import Waiters
 from poimen.kernel.errors import StorageFailed
 from tests.cases import agents
 from tests.cases.agents import world

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from poimen.kernel.effect_class import EffectClass, Terms
@@ -13,10 +15,12 @@ from poimen.kernel.intent import (
     IntentCommitted,
     IntentDispatched,
     IntentPending,
+    IntentResolved,
     NotSentOutcome,
     Outcome,
     ReadDropped,
     RejectedOutcome,
+    Resolution,
     Returned,
     SendAnswered,
 )
@@ -109,6 +113,16 @@ def test_while_an_earlier_send_is_unknown_a_no_speaks_for_its_own_send_alone(out
 
 def test_once_every_earlier_send_is_answered_a_no_closes() -> None:
     assert plan(intent(NOT_SENT, None), answer(2, REJECTED)).then is Then.CLOSE
+
+
+def test_nothing_closes_again_what_a_late_outcome_of_another_send_says_has_landed() -> None:
+    landed = IntentResolved(
+        step="pay#0", attempt=2, ordinal=3, to=Resolution.LANDED, rule="late_outcome", by="late", why="", value=b"1"
+    )
+    known = replace(intent(RETURNED, None), resolution=landed)
+    answered = SendAnswered(step="pay#0", attempt=2, ordinal=3, send=2, outcome=REJECTED)
+    assert plan(known, answer(2, REJECTED)) == Plan(commit=(answered,), then=Then.CLIMB)
+    assert plan(known, answer(2, RETURNED)).then is Then.CLIMB
 
 
 def test_maybe_commits_nothing_and_climbs_but_a_read_is_dropped() -> None:

@@ -105,7 +105,7 @@ KEY_INPUTS: dict[str, int | str] = {
     "now_us": T0 + 1 * S,
     "latest_known_us": T0,
     "ttl_us": 24 * H,
-    "margin_us": 60 * S,
+    "margin_us": 65 * S,
     "demoted_to": "",
 }
 
@@ -142,14 +142,14 @@ def test_keyed_with_its_sends_used_up_asks_its_probe_and_sends_nothing():
     ("age_us", "alive"),
     [
         (0, True),
-        (24 * H - 60 * S - 1, True),  # one microsecond before the margin begins
-        (24 * H - 60 * S, False),  # the margin reached
+        (24 * H - 65 * S - 1, True),  # one microsecond before the margin begins
+        (24 * H - 65 * S, False),  # the margin reached
         (24 * H - 1, False),
         (24 * H, False),  # the ttl reached
         (900 * H, False),
     ],
 )
-def test_the_key_expires_a_timeout_before_its_ttl(age_us, alive):
+def test_the_key_expires_a_timeout_and_a_grace_before_its_ttl(age_us, alive):
     ruling = rule(facts(terms(KEYED), now=T0 + age_us))
     if alive:
         assert isinstance(ruling, SendAgain)
@@ -412,16 +412,16 @@ def test_a_clock_that_goes_back_while_the_probe_is_asked_leads_to_a_person():
 
 
 def test_the_deadline_of_a_key():
-    assert key_deadline_us(terms(KEYED), T0) == T0 + 24 * H - 60 * S
-    assert key_deadline_us(terms(KEYED, ttl_us=None), T0) == T0 - 60 * S
-    assert key_deadline_us(terms(PROBE, ttl_us=1 * H), T0) == T0 + 1 * H - 60 * S
+    assert key_deadline_us(terms(KEYED), T0) == T0 + 24 * H - 65 * S
+    assert key_deadline_us(terms(KEYED, ttl_us=None), T0) == T0 - 65 * S
+    assert key_deadline_us(terms(PROBE, ttl_us=1 * H), T0) == T0 + 1 * H - 65 * S
     for t in (terms(PURE), terms(READ), terms(IDEMPOTENT), terms(PROBE), terms(AT_MOST_ONCE)):
         assert key_deadline_us(t, T0) is None
         assert key_lapse(t, first_dispatched_at_us=T0, now_us=0, latest_known_us=T0) is None
 
 
 def test_the_key_lives_until_its_deadline_and_not_at_it():
-    deadline = T0 + 24 * H - 60 * S
+    deadline = T0 + 24 * H - 65 * S
     times = {"first_dispatched_at_us": T0, "latest_known_us": T0}
     assert key_lapse(terms(KEYED), now_us=deadline - 1, **times) is None
     assert key_lapse(terms(KEYED), now_us=deadline, **times) == "key-expired"

@@ -22,16 +22,15 @@ from poimen.cli.frame.output import as_json, one_line, us_of
 from poimen.cli.frame.session import is_there, part_of
 from poimen.cli.intents import heads_from
 from poimen.engine import reading
-from poimen.kernel.errors import ConfigurationError, Corrupt, PoimenError
-from poimen.log.api import Damage
+from poimen.engine.checking import damages
+from poimen.kernel.errors import ConfigurationError, Corrupt
 from poimen.log.opening import file_of, redacted, sides_of, sqlite_version
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from poimen.cli.frame.session import Log, Session
-    from poimen.log.api import Head, Record
+    from poimen.log.api import Record
 
 DAMAGED: Final = 7
 _TAIL: Final = 20
@@ -155,43 +154,6 @@ _WORDS: Final = {
 # ---- checking --------------------------------------------------------------------------------------------------
 
 
-def damages(opened: Log) -> Iterator[dict[str, Any]]:
-    """Everything that does not match: chain, heads, anchor, bodies, also those that are gone, heads against records."""
-    bodies = _Bodies(opened)
-    for damage in opened.store.check(bodies.look):
-        yield {"run_id": damage.run or None, "lsn": damage.lsn or None, "what": damage.what}
-    for what in bodies.named_by_nobody():
-        yield {"run_id": None, "lsn": None, "what": what}
-
-
-class _Bodies:
-    """What is wrong with the bodies of a log, told where records name them."""
-
-    def __init__(self, opened: Log) -> None:
-        self._bodies = opened.bodies
-        self._in_files = {digest: f"{what}: {opened.bodies.place(digest)}" for digest, what in opened.bodies.check()}
-        self._faults: dict[str, str] = {}
-
-    def look(self, head: Head, records: list[Record]) -> Iterator[Damage]:
-        """Look at the bodies that a run names, and whether it can be folded to the state that its head says."""
-        try:
-            for named_at, ref in reading.bodies_named(records):
-                if ref.digest not in self._faults:
-                    self._faults[ref.digest] = self._in_files.get(ref.digest) or self._bodies.fault(ref.digest)
-                if fault := self._faults[ref.digest].removeprefix(f"blob {ref.digest} "):
-                    yield Damage(run=head.run, lsn=named_at, what=f"it names blob {ref.digest}, which {fault}")
-            state = reading.state_of(head.run, records)
-        except PoimenError as error:
-            yield Damage(run=head.run, lsn=getattr(error, "lsn", 0), what=f"it cannot be folded: {error.message}")
-        else:
-            if state != head.state:
-                yield Damage(run=head.run, lsn=head.lsn, what=f"the head says {head.state}, the records {state}")
-
-    def named_by_nobody(self) -> Iterator[str]:
-        """What is wrong with files that no run names that was looked at."""
-        return (what for digest, what in self._in_files.items() if digest not in self._faults)
-
-
 def _counted(opened: Log) -> dict[str, int | None]:
     """How many runs and records there are; None where damage forbids to tell."""
     with suppress(Corrupt):
@@ -201,7 +163,7 @@ def _counted(opened: Log) -> dict[str, int | None]:
 
 def _check(session: Session) -> int:
     with session.reading() as opened:
-        found = list(damages(opened))
+        found = list(damages(opened.store, opened.bodies))
         data = {"ok": not found, **_counted(opened), "damages": found}
 
     def text() -> None:

@@ -17,8 +17,8 @@ from poimen.blobs.tables import TieredBlobs
 from poimen.declare import values
 from poimen.declare.specs import WorkflowSpec, spec_of
 from poimen.engine import desk, reading, standing
+from poimen.engine.eventloop.waiters import WATCH_S
 from poimen.engine.handle import Run, actor, must_be_call
-from poimen.engine.waiters import WATCH_S
 from poimen.gate import points
 from poimen.kernel.errors import Corrupt, NotFound, ReadOnly, RunExists
 from poimen.kernel.events import RunAdmitted

@@ -20,7 +20,7 @@ from poimen.declare.shapes import Call
 from poimen.declare.specs import WorkflowSpec, seconds, spec_of
 from poimen.declare.storing.hints import label
 from poimen.engine import desk, reading, standing
-from poimen.engine.waiters import WATCH_S
+from poimen.engine.eventloop.waiters import WATCH_S
 from poimen.gate.places import here
 from poimen.kernel.errors import PoimenError
 from poimen.kernel.ids import TRUNK

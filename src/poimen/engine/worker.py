@@ -17,9 +17,9 @@ from poimen import clock
 from poimen.engine.desk import driven, tell_waiting
 from poimen.engine.driving.driver import Driver
 from poimen.engine.eventloop.door import RETRY_S, LoopDoor
+from poimen.engine.eventloop.waiters import WATCH_S, Waiters
 from poimen.engine.lingering import Lingering
 from poimen.engine.reading import has_ended, read_run
-from poimen.engine.waiters import WATCH_S, Waiters
 from poimen.gate.guard import thread_pool
 from poimen.kernel.errors import CommitUnknown, Corrupt, Fenced, PoimenError, StorageFailed, Suspended
 from poimen.kernel.views import trunk

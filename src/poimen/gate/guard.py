@@ -18,7 +18,7 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from poimen import effects
+from poimen import clock, effects
 from poimen.declare.specs import ToolSpec
 from poimen.gate import _call, outcome, points
 from poimen.gate._call import Ended, GivenUp, Raised, Value
@@ -146,6 +146,7 @@ class Guard:
         if planned.then is not Then.CALL:
             return Stopped(why=self.called_off)
         # 2. from here on it may have been sent
+        begun_us = clock.boot_us()  # its time counts from here: by that, probe and key know when it must have ended
         try:
             await self.port.dispatch(*planned.commit)
         except Refused:
@@ -154,10 +155,13 @@ class Guard:
         # 3. the call, unless it was called off or the lease has run out while the record was synced
         send = len(self.port.intent(self.key).sends)
         ended: Outcome | _Maybe
+        left_us = self.terms.timeout_us - (clock.boot_us() - begun_us)
         if why := await unsendable(self):
             ended = _not_sent(why)
+        elif left_us <= 0:
+            ended = _not_sent("the time of this send was over before the call")
         else:
-            ended = await self._perform_call(send)
+            ended = await self._perform_call(send, left_us)
             points.reach("called", self.spec.name)
         # 4. the outcome
         return await self._record(send, ended)
@@ -173,21 +177,20 @@ class Guard:
 
     # ---- step 3 --------------------------------------------------------------------------------------------------
 
-    async def _perform_call(self, send: int) -> Outcome | _Maybe:
-        request_id = self.send_request_id(send)
+    async def _perform_call(self, send: int, timeout_us: int) -> Outcome | _Maybe:
         args, kwargs = self._arguments()
         self._open = call = _call.OpenCall(
             self.spec.token,
             args,
             kwargs,
             is_async=self.spec.is_async,
-            caller=self.port.caller(self.key, request_id, probing=False),
+            caller=self.port.caller(self.key, self.send_request_id(send), probing=False),
             threads=self.port.threads,
             name=self.spec.name,
             what=str(self.port.intent(self.key).id),
             late=lambda ended: self._late(send, ended),
         )
-        ended = await call.end(timeout_s=self.terms.timeout_us / 1e6, grace_s=self.terms.grace_us / 1e6)
+        ended = await call.end(timeout_s=timeout_us / 1e6, grace_s=self.terms.grace_us / 1e6)
         self._open = None
         if isinstance(ended, GivenUp):
             self.running += 1

@@ -52,7 +52,7 @@ class Terms:
         probe: the name of the probe, None without one.
         probe_version: its version; a probe of another version is another probe.
         lag_us: how long an effect that landed may stay invisible to the probe.
-        timeout_us: how long one send may take; also the margin with which a key's age is checked.
+        timeout_us: how long one send may take, from its Dispatched.
         grace_us: how much longer a call that was told to stop may take.
         max_sends: how often the effect may be sent in all, at least 1.
         declared_timeout_us: what the tool declares, where the call asked for another time; None: what is in force.
@@ -75,6 +75,11 @@ class Terms:
         times = (self.ttl_us or 0, self.lag_us, self.timeout_us, self.grace_us)
         invariant(min(times) >= 0, "the times of an intent's terms are not negative", terms=self)
         invariant(self.max_sends >= 1, "an effect may be sent at least once", terms=self)
+
+    @property
+    def margin_us(self) -> int:
+        """By how much a key must outlive the Dispatched of a send: after that long the send has ended."""
+        return self.timeout_us + self.grace_us
 
 
 def stricter(stored: Terms, current: Terms) -> tuple[Terms, str]:

@@ -128,7 +128,7 @@ def _answer(intent: IntentView, command: Answer) -> Plan:
             dropped = ReadDropped(step=step, attempt=attempt, ordinal=ordinal, send=send, why=command.why)
             return Plan(commit=(dropped,), then=Then.DROP)
         return Plan(commit=(), then=Then.CLIMB)
-    if command.effect_class is not EffectClass.READ and leaves_open(outcome, intent, send):
+    if command.effect_class is not EffectClass.READ and (intent.landed or leaves_open(outcome, intent, send)):
         answered = SendAnswered(step=step, attempt=attempt, ordinal=ordinal, send=send, outcome=outcome)
         return Plan(commit=(answered,), then=Then.CLIMB)
     committed = IntentCommitted(step=step, attempt=attempt, ordinal=ordinal, send=send, outcome=outcome)

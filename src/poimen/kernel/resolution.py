@@ -210,14 +210,14 @@ def rule(facts: Facts) -> Ruling:
 def key_deadline_us(terms: Terms, first_dispatched_at_us: int) -> int | None:
     """From when on the request id may not be sent any more; None where no key binds.
 
-    The key's age counts from the first Dispatched of the request id; the margin is the tool's timeout, so
-    that a send begun just before the deadline arrives while the far side still remembers. Recovery takes
+    The key's age counts from the first Dispatched of the request id; the margin is the tool's timeout and grace, so
+    that a send begun just before the deadline has ended while the far side still remembers. Recovery takes
     the nearest deadline first.
 
     Source: design protocol.md, section 4.
     """
     ttl_us = key_ttl_us(terms)
-    return None if ttl_us is None else first_dispatched_at_us + ttl_us - terms.timeout_us
+    return None if ttl_us is None else first_dispatched_at_us + ttl_us - terms.margin_us
 
 
 def key_lapse(terms: Terms, *, first_dispatched_at_us: int, now_us: int, latest_known_us: int) -> KeyLapse | None:
@@ -394,6 +394,6 @@ def _key_inputs(facts: Facts) -> dict[str, int | str]:
         "now_us": facts.now_us,
         "latest_known_us": facts.latest_known_us,
         "ttl_us": "unknown" if ttl_us is None else ttl_us,
-        "margin_us": facts.terms.timeout_us,
+        "margin_us": facts.terms.margin_us,
         "demoted_to": "" if facts.demoted_to is None else facts.demoted_to.name,
     }

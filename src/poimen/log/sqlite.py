@@ -32,7 +32,7 @@ from poimen.log.disk.locks import Workers
 from poimen.log.disk.rows import head_of, record_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from poimen.log.api import Batch, Committed, Damage, Head, Lease, Look, Record
@@ -122,7 +122,8 @@ class SqliteStore:
             with handle.lock, handle.transaction():
                 handle.execute(SQL["set_base"])
             handle.truncate("opening after the last process")
-        self._grow_generation(handle)
+        feed = anchored.feed if anchored is not None else 0
+        self._grow_generation(handle, care.heads_behind(handle.rows, feed) if handle.alone else {})
         if missing:
             _logger.warning("%s: %s; a new one is written (poimen db check reads everything)", self.path, missing)
             self._anchor.note(connect.mark_of(handle.rows), care.all_heads(handle.rows))
@@ -138,11 +139,11 @@ class SqliteStore:
         finally:
             handle.settling = False
 
-    def _grow_generation(self, handle: Handle) -> None:
+    def _grow_generation(self, handle: Handle, heads: Mapping[str, tuple[int, bytes]]) -> None:
         with handle.lock, handle.transaction():
             generation = handle.execute(SQL["meta"], ("generation",)).fetchall()[0][0]
             handle.execute(SQL["set_meta"], ("generation", generation + 1))
-        self._note(handle, {})
+        self._note(handle, heads)
 
     def _find(self, run: str, record_id: str) -> bool:
         try:
@@ -303,7 +304,7 @@ class SqliteStore:
             care.backup(self._reader, self._anchor.read(), files.real(to), bodies)
         if self._handle is not None:
             with self._handle.lock:
-                self._grow_generation(self._handle)
+                self._grow_generation(self._handle, {})
 
     def anchor(self) -> None:
         """Write the heads that have moved since the last time into the anchor, synced.
@@ -344,7 +345,7 @@ class SqliteStore:
             self._anchor_due = clock.monotonic() + ANCHOR_EACH_S
             try:
                 if moved:
-                    self._note(handle, moved)
+                    self._note(handle, {run: place[1:3] for run, place in moved.items()})
             except OSError as error:
                 self._unanchored = moved | self._unanchored
                 raise connect.translated(error, self.path, "anchoring") from error
@@ -356,9 +357,9 @@ class SqliteStore:
         except (StorageFailed, Corrupt) as error:
             _logger.warning("%s: the heads are not anchored: %s", self.path, error.message)
 
-    def _note(self, handle: Handle, moved: dict[str, Place]) -> None:
+    def _note(self, handle: Handle, heads: Mapping[str, tuple[int, bytes]]) -> None:
         handle.refuse_moved()
-        self._anchor.note(connect.mark_of(handle.rows), {run: place[1:3] for run, place in moved.items()})
+        self._anchor.note(connect.mark_of(handle.rows), heads)
 
     # ---- common --------------------------------------------------------------------------------------------
 

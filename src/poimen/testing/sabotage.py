@@ -1,11 +1,10 @@
 """The controls: poimen broken on purpose, in a child process: a check that such a poimen passes checks nothing.
 
 Each control replaces a part of the gate, the log or the storage by a wrong one. Product code has no switch for any of
-this. This
-module must never be loaded by anything but a check of poimen itself; it keeps the invariant that what it
+this. This module must never be loaded by anything but a check of poimen itself; it keeps the invariant that what it
 broke stays broken until the process ends: there is no way back, so nothing else can run in it by mistake.
 
-Source: design proof.md (every harness has a control), P1 to P7.
+Source: design proof.md (every harness has a control), P1 to P8.
 """
 
 from __future__ import annotations
@@ -28,6 +27,7 @@ from poimen.kernel.errors import NotFound
 from poimen.kernel.intent import IntentDispatched, IntentPending
 from poimen.kernel.plan import Claim, Plan, Send, Then
 from poimen.kernel.resolution import AskProbe, GiveUp, SendAgain
+from poimen.log import chain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from poimen.kernel.plan import Command
     from poimen.kernel.resolution import Facts, Ruling
     from poimen.kernel.views import IntentView
+    from poimen.log.api import Record
 
 _applied: Final[list[str]] = []
 
@@ -82,14 +83,14 @@ def _moved_up() -> None:
     early: dict[Guard, asyncio.Future[Any]] = {}
 
     async def called_first(self: Guard) -> Any:
-        early[self] = asyncio.ensure_future(perform_call(self, 1))
+        early[self] = asyncio.ensure_future(perform_call(self, 1, self.terms.timeout_us))
         for _ in range(3):  # the turns that it takes to reach the first line of the body
             await asyncio.sleep(0)
         return await proceed(self)
 
-    async def called_already(self: Guard, send: int) -> Any:
+    async def called_already(self: Guard, send: int, timeout_us: int) -> Any:
         running = early.pop(self, None)
-        return await (perform_call(self, send) if running is None else running)
+        return await (perform_call(self, send, timeout_us) if running is None else running)
 
     _put(Guard, "proceed", called_first)
     _put(Guard, "_perform_call", called_already)
@@ -189,6 +190,15 @@ def _sync_retried() -> None:
     _put(Layer, "sync", twice)
 
 
+def _chain_off() -> None:
+    """Every record matches its hash."""
+
+    def as_it_stands(_prev: bytes, record: Record) -> bytes:
+        return record.hash
+
+    _put(chain, "link_of", as_it_stands)
+
+
 CONTROLS: Final[Mapping[str, Callable[[], None]]] = {
     "two_records": _two_records,
     "batched": _batched,
@@ -200,6 +210,7 @@ CONTROLS: Final[Mapping[str, Callable[[], None]]] = {
     "no_folder_sync": _no_folder_sync,
     "swallowed": _swallowed,
     "sync_retried": _sync_retried,
+    "chain_off": _chain_off,
 }
 """What can be broken, and what breaks it."""
 

@@ -123,6 +123,8 @@ class Anchor:
         """
         found = Anchored()
         lines = self._text().split(b"\n")
+        if _entry(lines[-1][:-1]) is not None:  # whole but for its last byte, which was written in the same call
+            found.damaged.append(len(lines))
         for number, line in enumerate(lines[:-1], start=1):
             entry = _entry(line)
             if entry is None:

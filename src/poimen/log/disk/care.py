@@ -76,6 +76,11 @@ def all_heads(rows: Rows) -> dict[str, tuple[int, bytes]]:
     return found
 
 
+def heads_behind(rows: Rows, feed: int) -> dict[str, tuple[int, bytes]]:
+    """The heads of the runs with records behind a feed position: what a killed process had no time to anchor."""
+    return {run: (lsn, digest) for run, lsn, digest in rows(SQL["heads_behind"], (feed,))}
+
+
 def check(rows: Rows, anchored: Anchored, db: Path, look: Look | None = None) -> Iterator[Damage]:
     """Read everything and yield each damage; a log that grows meanwhile is checked up to where it was.
 
@@ -88,7 +93,7 @@ def check(rows: Rows, anchored: Anchored, db: Path, look: Look | None = None) ->
     for number in anchored.damaged:
         yield Damage(run="", lsn=0, what=f"line {number} of the anchor does not match its digest")
     try:
-        for (verdict,) in rows("PRAGMA quick_check", ()):
+        for (verdict,) in rows("PRAGMA integrity_check", ()):
             if verdict != "ok":
                 yield Damage(run="", lsn=0, what=f"SQLite: {verdict}")
         mark = mark_of(rows)

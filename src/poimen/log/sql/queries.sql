@@ -109,6 +109,9 @@ ON CONFLICT (key) DO UPDATE SET value = excluded.value
 -- name: hash_at
 SELECT record.hash FROM run JOIN record ON record.run = run.run WHERE run.run_id = ?1 AND record.lsn = ?2
 
+-- name: heads_behind
+SELECT run_id, lsn, hash FROM run WHERE run IN (SELECT run FROM record WHERE pos > ?1)
+
 -- name: unset_base
 DELETE FROM meta WHERE key = 'base'
 

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
 
+    from poimen.testing.crashes.orders import Order
+
 _START_S: Final = 60.0
 _PATIENCE_S: Final = 60.0
 
@@ -152,8 +154,11 @@ class ForkServer:
             output=os.fspath(output),
             patience_s=patience_s,
         )
-        self._asked += 1
         self._line.settimeout(patience_s + _START_S)
+        return self._give(order)
+
+    def _give(self, order: Order) -> Fork:
+        self._asked += 1
         try:
             self._line.sendall(f"{self._asked} {order.text()}\n".encode())
         except OSError as error:
