@@ -10,11 +10,16 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from click.testing import CliRunner
 
 import poimen
+from poimen import effects
+from poimen.cli.main import root
 from poimen.engine import runtime as engine
 from poimen.engine import worker
-from poimen.engine.eventloop import door
+from poimen.engine.driving import outbox
+from poimen.engine.eventloop import locked
+from poimen.engine.eventloop.door import LoopDoor
 from poimen.kernel.errors import StorageFailed
 from poimen.kernel.events import (
     AttemptIndeterminate,
@@ -25,6 +30,7 @@ from poimen.kernel.events import (
     BranchStarted,
     BranchWaiting,
     DecisionRecorded,
+    RunAdmitted,
 )
 from poimen.kernel.intent import (
     IntentClassified,
@@ -32,6 +38,7 @@ from poimen.kernel.intent import (
     IntentDispatched,
     IntentPending,
     LateOutcome,
+    NotSentOutcome,
     Returned,
 )
 from poimen.log import codec
@@ -95,6 +102,11 @@ class Holder(logging.Handler):
         assert self._process.stdout is not None
         assert self._process.stdout.readline() == "held\n"
 
+    @property
+    def held(self) -> bool:
+        """Whether it has the lock."""
+        return self._process is not None
+
     def let_go(self) -> None:
         """It has let go when this returns."""
         process, self._process = self._process, None
@@ -141,8 +153,10 @@ def holder(case: Case, monkeypatch: pytest.MonkeyPatch) -> Iterator[Holder]:
     """Whoever finds the log locked does not wait long in place, and says so each time."""
     monkeypatch.setattr(connect, "BUSY_MS", 20)
     monkeypatch.setattr(connect, "AGAIN_MS", 1)
-    monkeypatch.setattr(door, "WARN_EACH_S", 0.0)
-    monkeypatch.setattr(door, "RETRY_S", 0.01)
+    monkeypatch.setattr(outbox, "IN_PLACE_S", 0.0)
+    monkeypatch.setattr(locked, "WARN_AFTER_S", 0.0)
+    monkeypatch.setattr(locked, "WARN_EACH_S", 0.0)
+    monkeypatch.setattr(locked, "RETRY_S", 0.01)
     monkeypatch.setattr(worker, "SCAN_S", 0.0)
     monkeypatch.setattr(worker, "RENEW_S", 0.05)
     world.witness = str(case.witness)
@@ -193,24 +207,195 @@ def test_what_a_locked_log_refuses_is_appended_when_it_is_free(case: Case, holde
     sound(log)
 
 
-def test_poimen_run_waits_as_well(case: Case, holder: Holder, monkeypatch: pytest.MonkeyPatch) -> None:
+AT_RUN = [RunAdmitted, BranchStarted, IntentCommitted, DecisionRecorded]
+
+
+def _with_worker(monkeypatch: pytest.MonkeyPatch, then: Callable[[worker.Worker], None]) -> None:
+    """Do something to the worker of `poimen.run` before it has anything to do."""
     real = worker.Worker
 
-    def made(store: Store, *args: Any, **settings: Any) -> worker.Worker:
-        holder.before(store, codec.KINDS[IntentCommitted])
-        return real(store, *args, **settings)
+    def made(*args: Any, **settings: Any) -> worker.Worker:
+        its = real(*args, **settings)
+        then(its)
+        return its
 
     monkeypatch.setattr(engine, "Worker", made)
-    assert poimen.run(writing("bob"), db=str(case.db), run_id="r") == "mailed bob"
-    assert len(holder.said) >= 2
+
+
+@pytest.mark.parametrize("kind", ["claim", *(codec.KINDS[event] for event in AT_RUN)])
+def test_poimen_run_waits_as_well(case: Case, holder: Holder, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    _with_worker(monkeypatch, lambda its: holder.before(its.store, kind))
+    assert poimen.run(deciding("bob"), db=str(case.db), run_id="r") == ["bob", "mailed bob"]
+    assert len(holder.said) >= 2, "the lock was never met"
     assert len(case.lines("mail")) == 1
+    assert case.log("r").all(AttemptIndeterminate) == []
+    sound(case.log("r"))
+
+
+def test_poimen_run_lets_a_call_end_before_it_takes_up_a_run_that_it_had_let_go_of(
+    case: Case, holder: Holder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with meeting("mail") as met:
+
+        def then(its: worker.Worker) -> None:
+            holder.before(its.store, codec.KINDS[DecisionRecorded])
+            head, looks = its.store.head, []
+
+            def looked(run: str) -> Any:
+                looks.extend([run] * (len(holder.said) >= holder.enough))
+                if len(looks) == 5:
+                    met["mail"].go.set()
+                return head(run)
+
+            its.store.head = looked  # type: ignore[method-assign]
+
+        _with_worker(monkeypatch, then)
+        assert poimen.run(deciding("bob"), db=str(case.db), run_id="r") == ["bob", "mailed bob"]
+    assert len(case.lines("mail")) == 1
+    assert case.log("r").all(AttemptIndeterminate) == []
+
+
+@pytest.mark.parametrize("drives", [True, False])
+def test_an_opening_waits_for_a_locked_log_if_it_drives(case: Case, holder: Holder, *, drives: bool) -> None:
+    case.beside().close()
+    holder.take()
+
+    async def main() -> None:
+        async with poimen.Runtime(str(case.db)) as runtime:
+            assert await (await runtime.start(writing("bob"), run_id="r")).result(timeout=60) == "mailed bob"
+
+    if drives:
+        asyncio.run(main())
+    else:
+        assert poimen.run(writing("bob"), db=str(case.db), run_id="r") == "mailed bob"
+    assert len(holder.said) >= 2
+
+
+@pytest.mark.parametrize("kind", ["claim", codec.KINDS[RunAdmitted]])
+def test_runs_of_a_file_wait_each(case: Case, holder: Holder, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    _with_worker(monkeypatch, lambda its: holder.before(its.store, kind))
+    lines = "\n".join(f'{{"to": "{n}"}}' for n in range(40))
+    words = ["run", f"{__name__}:writing", "--each", "-", "--id", "e", "--db", str(case.db)]
+    done = CliRunner().invoke(root, words, input=lines)
+    assert done.exit_code == 0, done.output
+    assert len(holder.said) >= 2
+    assert len(case.lines("mail")) == 40
+
+
+@poimen.tool(effect=effects.AT_MOST_ONCE, timeout=1, grace=0.05)
+async def knock(who: str) -> str:
+    world.mark("knock", who)
+    await world.stop("knock")
+    return who
+
+
+@poimen.workflow
+async def knocking(who: str) -> str:
+    return await knock(who)
+
+
+@pytest.mark.parametrize("kind", ["claim", "renew", codec.KINDS[RunAdmitted], codec.KINDS[IntentPending]])
+def test_an_effect_that_goes_well_is_not_cut_off_while_others_wait_for_the_log(
+    case: Case, holder: Holder, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """The first wait is as short as those that follow: in it the loop stands still, and the timeout goes on."""
+    monkeypatch.setattr(connect, "BUSY_MS", 3000)
+
+    async def main() -> None:
+        with meeting("knock") as met:
+            async with poimen.Runtime(str(case.db)) as runtime:
+                knocked = await runtime.start(knocking("ann"), run_id="k")
+                await met["knock"].entered.wait()
+                holder.then = met["knock"].go.set
+                holder.before(runtime.store, kind)
+                other = await runtime.start(writing("bob"), run_id="r")
+                assert await knocked.result(timeout=60, waiting="raise") == "ann"
+                assert await other.result(timeout=60) == "mailed bob"
+
+    asyncio.run(main())
+    assert len(holder.said) >= 2
+    assert case.log("k").all(AttemptIndeterminate) == []
+
+
+def test_of_many_runs_to_be_claimed_one_at_a_time_tries_a_locked_log(case: Case, holder: Holder) -> None:
+    """The loop stands still while one tries."""
+    holder.enough = 5
+    tries: list[int] = []
+
+    async def main() -> None:
+        turns = [0]
+        async with poimen.Client(str(case.db)) as client:
+            for n in range(30):
+                await client.start(writing(str(n)), run_id=f"r{n}")
+        async with poimen.Runtime(str(case.db), modules=[__name__]) as runtime:
+            claim = runtime.store.claim
+
+            def tried(*args: Any, **settings: Any) -> Any:
+                if holder.held:
+                    tries.append(turns[0])
+                return claim(*args, **settings)
+
+            holder.take()
+            runtime.store.claim = tried  # type: ignore[method-assign]
+            while holder.held:
+                await asyncio.sleep(0)
+                turns[0] += 1
+            for n in range(30):
+                assert await (await runtime.get(f"r{n}")).result(timeout=60) == f"mailed {n}"
+
+    asyncio.run(main())
+    assert len(tries) >= 3
+    assert len(set(tries)) == len(tries), "two in one turn of the loop"
+
+
+def test_a_send_that_was_in_line_until_the_end_is_known_not_to_have_been_made(
+    case: Case, holder: Holder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(locked, "RETRY_S", 3600.0)  # it lands when the door is closed, not before
+    holder.enough = 0
+
+    async def main() -> None:
+        async with poimen.Runtime(str(case.db), drain=0) as runtime:
+            its = runtime._worker
+            assert its is not None
+            holder.before(runtime.store, codec.KINDS[IntentDispatched])
+            await runtime.start(writing("bob"), run_id="r")
+            while its.door.locked is None:
+                await asyncio.sleep(0)
+            holder.let_go()
+
+    asyncio.run(main())
+    assert case.lines("mail") == []
+    assert poimen.run(writing("bob"), db=str(case.db), run_id="r") == "mailed bob"
+    assert len(case.lines("mail")) == 1
+    assert isinstance(case.log("r").one(LateOutcome).outcome, NotSentOutcome)
+    assert case.log("r").all(BranchWaiting) == []
+    sound(case.log("r"))
+
+
+def test_a_short_lock_is_no_news(case: Case, holder: Holder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locked, "WARN_AFTER_S", 3600.0)
+
+    async def main() -> None:
+        async with poimen.Runtime(str(case.db)) as runtime:
+            its = runtime._worker
+            assert its is not None
+            holder.before(runtime.store, codec.KINDS[IntentPending])
+            run = await runtime.start(writing("bob"), run_id="r")
+            while its.door.locked is None:
+                await asyncio.sleep(0)
+            holder.let_go()
+            assert await run.result(timeout=60) == "mailed bob"
+
+    asyncio.run(main())
+    assert holder.said == []
 
 
 def test_a_decision_in_a_locked_log_lets_go_of_the_run_until_it_is_free(
     case: Case, holder: Holder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In place nobody could close the runtime. The call under way is neither lost nor made again, nor made unknown."""
-    monkeypatch.setattr(door, "RETRY_S", 3600.0)  # what waits lands when the run is claimed, not later
+    monkeypatch.setattr(LoopDoor, "_look_after", lambda _door: None)  # what waits lands when the run is claimed
 
     async def main() -> None:
         async with poimen.Runtime(str(case.db)) as runtime:

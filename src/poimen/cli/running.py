@@ -31,8 +31,7 @@ from poimen.declare.specs import WorkflowSpec, spec_of
 from poimen.engine import reading, standing
 from poimen.engine.client import Client, same_input
 from poimen.engine.eventloop.whole import run_whole
-from poimen.engine.runtime import driven, letting_go
-from poimen.engine.worker import Worker
+from poimen.engine.runtime import driven, one_by_one
 from poimen.kernel.errors import NotFound, PoimenError, RunWaiting, StorageFailed
 from poimen.kernel.ids import checked_tags
 from poimen.kernel.ids import run_id as checked_id
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from poimen.cli.frame.session import Session
+    from poimen.engine.worker import Worker
 
 _AT_ONCE: Final = 16
 """How many runs of one file move at once."""
@@ -363,9 +363,7 @@ async def _drive(session: Session, spec: WorkflowSpec, lines: list[_Line]) -> li
     registry = Registry()
     registry.add(spec)
     slots = asyncio.Semaphore(_AT_ONCE)
-    async with Client(session.db) as client:
-        worker = Worker(client.store, client.bodies, registry, concurrency=_AT_ONCE)
-        worker.watch(everything=False)
+    async with one_by_one(session.db, registry, concurrency=_AT_ONCE) as (client, worker):
 
         async def one(line: _Line) -> Any:
             async with slots:
@@ -375,15 +373,13 @@ async def _drive(session: Session, spec: WorkflowSpec, lines: list[_Line]) -> li
                 session.out.line(f"{line.run}  {end['state']}  {one_line(said)}")
             return end
 
-        async with letting_go(worker):
-            return await asyncio.gather(*(one(line) for line in lines))
+        return await asyncio.gather(*(one(line) for line in lines))
 
 
 async def _end_of(session: Session, client: Client, worker: Worker, line: _Line) -> dict[str, Any]:
     end: dict[str, Any] = {"run_id": line.run, "line": line.number, "result": None, "error": None, "exit": 0}
     try:
-        handle = await client.start(line.call, run_id=line.run, tags=line.tags)
-        result = await driven(client, worker, handle)
+        result = await driven(client, worker, lambda: client.start(line.call, run_id=line.run, tags=line.tags))
         end["result"] = _plain(result, line.call.spec)
     except PoimenError as error:
         if exit_code(error) in _GIVES_UP:

@@ -26,6 +26,7 @@ from poimen.kernel.intent import IntentClaimed, IntentProbed, IntentResolved, Re
 from poimen.kernel.views import trunk
 from poimen.log import codec
 from poimen.log.api import TERMINAL_STATES, Batch, Expect
+from poimen.log.writer import IN_PLACE_S
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -67,7 +68,8 @@ def append(door: Door, run: str, branch: str, event: Event, *, expect_lsn: int |
         Conflict: a later record about the subject is there.
     """
     expect = Expect(subject=subject(event), lsn=expect_lsn) if expect_lsn is not None else None
-    return door.append(Batch(run=run, records=(codec.record(event, branch=branch),), expect=expect))
+    batch = Batch(run=run, records=(codec.record(event, branch=branch),), expect=expect)
+    return door.append(batch, patience_s=IN_PLACE_S)
 
 
 def cancel(store: Store, door: Door, run: str, *, by: str, why: str) -> bool:

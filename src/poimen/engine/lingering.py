@@ -43,6 +43,10 @@ class Lingering:
         """Those of one run, but the ones that have lost it."""
         return [d for d in self._drivers if d.run == run and not isinstance(d.error, Fenced)]
 
+    def answering(self, run: str) -> bool:
+        """Whether effects of a run that was let go of are at work: what they answer is to be on record first."""
+        return any(driver.effects.at_work for driver in self.of(run))
+
     def at_work(self) -> bool:
         """Whether anything of any of them goes on."""
         return any(driver.effects.going_on() for driver in self._drivers)
@@ -62,6 +66,9 @@ class Lingering:
     def release(self, driver: Driver) -> None:
         """Give its lease back, unless the run is still somebody's here; in a locked log that has to wait."""
         if driver.run in self._worker.drivers or isinstance(driver.error, Fenced) or self.of(driver.run):
+            return
+        if self._worker.door.lately:
+            self.add(driver)
             return
         try:
             self._worker.store.release([driver.lease])

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import threading
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
@@ -19,6 +20,7 @@ from poimen.declare.registry import Registry
 from poimen.declare.specs import seconds
 from poimen.engine import desk, reading
 from poimen.engine.client import Client
+from poimen.engine.eventloop.locked import Locked
 from poimen.engine.eventloop.whole import run_whole
 from poimen.engine.handle import must_be_call
 from poimen.engine.worker import Worker
@@ -28,7 +30,7 @@ from poimen.later import not_built
 from poimen.log.api import TERMINAL_STATES
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
     from datetime import datetime
     from types import ModuleType
 
@@ -115,7 +117,7 @@ class Runtime(Client):
 
     @override
     async def _open(self) -> None:
-        await super()._open()
+        await Locked().patiently(super()._open)
         self._worker = Worker(self.store, self.bodies, self._registry, concurrency=self._concurrency)
         self._worker.watch(everything=True)
 
@@ -163,13 +165,14 @@ class Runtime(Client):
         budget: Budget | None = None,
         tags: Mapping[str, str] | None = None,
     ) -> Run[T]:
-        """Admit a run and drive it here; see `Client.start`."""
+        """Admit a run and drive it here; see `Client.start`. A log that another process has locked is waited for."""
         must_be_call(call, by="rt.start")
         if self._registry.workflow(call.workflow) is not call.spec:
             self._registry.add(call.spec)
             if self._worker is not None:
                 self._worker.code = self._registry.digest
-        return await super().start(
+        admit = functools.partial(
+            super().start,
             call,
             run_id=run_id,
             timeout=timeout,
@@ -179,6 +182,7 @@ class Runtime(Client):
             budget=budget,
             tags=tags,
         )
+        return await (self._worker.door.patiently(admit) if self._worker is not None else admit())
 
     @override
     def _packed(self, intent_id: str, result: object) -> bytes:
@@ -301,48 +305,58 @@ async def _run(
     budget: Budget | None,
     tags: Mapping[str, str] | None,
 ) -> T:
-    async with Client(db) as client:
-        handle = await client.start(call, run_id=run_id, timeout=timeout, budget=budget, tags=tags)
-        worker = Worker(client.store, client.bodies, Registry.of_call(call), concurrency=1)
-        worker.watch(everything=False)
-        async with letting_go(worker):
-            return await driven(client, worker, handle)
+    async with one_by_one(db, Registry.of_call(call), concurrency=1) as (client, worker):
+        return await driven(
+            client, worker, lambda: client.start(call, run_id=run_id, timeout=timeout, budget=budget, tags=tags)
+        )
 
 
 @contextlib.asynccontextmanager
-async def letting_go(worker: Worker) -> AsyncIterator[None]:
-    """Close a worker at the end: what goes on after its run may still say how it ends, unless one is in a hurry.
+async def one_by_one(url: str | None, registry: Registry, *, concurrency: int) -> AsyncIterator[tuple[Client, Worker]]:
+    """A client, and a worker that drives only the runs that it is asked to.
+
+    What goes on after its runs may still say how it ends, unless one is in a hurry.
 
     Arguments:
-        worker: drives runs one by one.
+        url: the database; None: found by the usual rules.
+        registry: the code of the runs.
+        concurrency: how many may move at once.
     """
-    drain_s = DRAIN_S
+    client, drain_s = await Locked().patiently(lambda: Client.open(url)), DRAIN_S
     try:
-        yield
-    except asyncio.CancelledError:
-        drain_s = 0.0
-        raise
+        worker = Worker(client.store, client.bodies, registry, concurrency=concurrency)
+        worker.watch(everything=False)
+        try:
+            yield client, worker
+        except asyncio.CancelledError:
+            drain_s = 0.0
+            raise
+        finally:
+            await worker.close(drain_s=drain_s)
     finally:
-        await worker.close(drain_s=drain_s)
+        await client.close()
 
 
-async def driven(client: Client, worker: Worker, handle: Run[T]) -> T:
-    """Drive one run until it ends or only somebody else can move it.
+async def driven(client: Client, worker: Worker, start: Callable[[], Coroutine[Any, Any, Run[T]]]) -> T:
+    """Start one run and drive it until it ends or only somebody else can move it; a locked log is waited for.
 
     Arguments:
-        client: through which it was started.
+        client: through which it is started.
         worker: has its code.
-        handle: the run.
+        start: admits it.
 
     Raises:
         RunFailed, RunRejected, RunCancelled, RunTimedOut, RunWaiting: as `run`.
     """
+    handle = await worker.door.patiently(start)
     while True:
         driver = await worker.drive(handle.id)
         how = driver.done.result() if driver is not None else "elsewhere"
         error = worker.error or worker.broken.get(handle.id)
         if error is None and driver is not None and how == "failed":
             error = driver.error
+            if error is not None and worker.door.passes(error):
+                continue
         if error is not None:
             raise error
         if driver is not None and reading.has_ended(driver.view):

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 from poimen import clock
 from poimen.engine.desk import driven, tell_waiting
 from poimen.engine.driving.driver import Driver
-from poimen.engine.eventloop.door import RETRY_S, LoopDoor
+from poimen.engine.eventloop.door import LoopDoor
+from poimen.engine.eventloop.locked import RETRY_S
 from poimen.engine.eventloop.waiters import WATCH_S, Waiters
 from poimen.engine.lingering import Lingering
 from poimen.engine.reading import has_ended, read_run
@@ -184,14 +185,15 @@ class Worker:
         """
         told = False
         while True:
-            driver = self.claim(run)
+            answering = self.lingering.answering(run)
+            driver = None if answering else await self.door.patiently(lambda: self.claim(run))
             if driver is not None:
                 await asyncio.shield(driver.done)
                 return driver
             head = self.store.head(run)
             if head is None or head.state in TERMINAL_STATES or (head.state == "WAITING" and not head.worker):
                 return None
-            told = told or tell_waiting(head)
+            told = told or (not answering and tell_waiting(head))
             await asyncio.sleep(WATCH_S)
 
     async def rest(self, run: str) -> RunView | None:
@@ -234,25 +236,22 @@ class Worker:
         """Prolong a lease that may have run out, if nobody took the run: the machine slept, or the log was locked."""
         while not driver.done.done():
             try:
-                for lease in self.store.renew([driver.lease], lease_s=LEASE_S):
-                    driver.lease = lease
+                if not self.door.lately:
+                    for lease in self.store.renew([driver.lease], lease_s=LEASE_S):
+                        driver.lease = lease
+                    return
             except PoimenError as error:
                 if not self.door.passes(error):
                     raise
-                await asyncio.sleep(RETRY_S)
-            else:
-                return
+            await asyncio.wait({driver.done}, timeout=RETRY_S)
 
     async def _look(self) -> None:
         while self.error is None:
-            self._look_now()
+            try:
+                self._look_once()
+            except PoimenError as error:
+                self._passed(error)
             await asyncio.sleep(WATCH_S)
-
-    def _look_now(self) -> None:
-        try:
-            self._look_once()
-        except PoimenError as error:
-            self._passed(error)
 
     def _passed(self, error: PoimenError) -> bool:
         """Whether the log was only locked: what met it is done again. Otherwise nothing more is driven here."""
@@ -325,8 +324,8 @@ class Worker:
 
     def _held(self, head: Head) -> bool:
         """Whether somebody alive holds the run. Only a claim tells for sure; this spares one that would be refused."""
-        if head.worker == self.id and (lingering := self.lingering.of(head.run)):
-            return any(d.effects.at_work for d in lingering)  # what it answers is to be on record first
+        if head.worker == self.id and self.lingering.of(head.run):
+            return self.lingering.answering(head.run)
         renewing = clock.monotonic() < self.door.locked_at + RENEW_S  # nobody could, while the log was locked
         return driven(head, self.store) or (bool(head.worker) and renewing and self.store.alive(head.worker))
 
@@ -343,13 +342,12 @@ class Worker:
     async def _drive_in_turn(self, run: str) -> None:
         async with self._slots:
             try:
-                driver = self.claim(run)
-            except (CommitUnknown, StorageFailed) as error:
-                if self._passed(error):
-                    self._seen.pop(run, None)  # the next look tries again
-                return
+                driver = await self.door.patiently(lambda: self.claim(run))
             except Exception as error:  # noqa: BLE001 (told to whoever waits for this run; the others go on)
-                self._leave(run, error)
+                if isinstance(error, (CommitUnknown, StorageFailed)):
+                    self._fail(error)
+                else:
+                    self._leave(run, error)
                 return
             if driver is not None:
                 await asyncio.shield(driver.done)
@@ -379,7 +377,7 @@ class Worker:
         for chore in running:
             chore.cancel()
         deadline = clock.monotonic() + drain_s
-        for driver in list(self.drivers.values()):
+        for driver in [*self.drivers.values(), *self.lingering]:
             driver.draining = True
         if drain_s and self.lingering.left():
             _told.info("waiting for what still runs, %.0f s at most: %s", drain_s, self.lingering.left())
@@ -394,6 +392,6 @@ class Worker:
             chore.cancel()
         await asyncio.gather(*renewing, *running, return_exceptions=True)
         await asyncio.sleep(0)
-        self.door.close()
+        await self.door.close()
         for threads in (self.threads, self.step_threads, self.workflow_threads):
             threads.shutdown(wait=False, cancel_futures=True)

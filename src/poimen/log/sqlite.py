@@ -196,7 +196,7 @@ class SqliteStore:
         leasing.release(self._writing(), leases)
 
     def worker(self, worker_id: str) -> None:
-        """Declare this process to be a live worker, until `close` or its death.
+        """Declare this process to be a live worker, until `close` or its death; it may not stand still for long.
 
         Raises:
             InvariantViolated: when another process is this worker.
@@ -204,6 +204,7 @@ class SqliteStore:
         handle = self._writing()
         with handle.lock:
             handle.workers.declare(worker_id)
+            handle.hurry()
 
     def linger(self) -> None:
         """Let the workers declared here live until this process ends; see `disk.locks.Workers.linger`."""

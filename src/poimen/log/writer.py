@@ -13,14 +13,19 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from poimen import clock
 from poimen.kernel.errors import CommitUnknown, PoimenError, StorageFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from poimen.log.api import Batch, Committed, Store
+
+
+IN_PLACE_S: Final = 1.0
+"""How long a thread may stand still at most for a locked log, where there is nobody who could try again later."""
 
 
 def is_locked(error: BaseException | None) -> bool:
@@ -98,14 +103,18 @@ class Door:
         self._queue.append(ticket)
         return ticket
 
-    def flush(self) -> None:
-        """Commit all that waits, unless another thread is doing so (it then takes what waits as well)."""
+    def flush(self, *, patience_s: float = 0.0) -> None:
+        """Commit all that waits, unless another thread is doing so (it then takes what waits as well).
+
+        Arguments:
+            patience_s: how long a locked log is tried again in place, in seconds.
+        """
         failed: BaseException | None = None
         while self._queue and self._turn.acquire(blocking=False):
             taken = self._take()
             try:
                 if taken:
-                    self._commit(taken)
+                    self._commit(taken, patience_s)
             except BaseException as error:  # noqa: BLE001 (raised below: first nobody may be left waiting)
                 failed = failed or error
             finally:
@@ -116,14 +125,18 @@ class Door:
         if failed is not None:
             raise failed
 
-    def append(self, batch: Batch) -> Committed:
+    def append(self, batch: Batch, *, patience_s: float = 0.0) -> Committed:
         """Submit, commit and wait, for callers that may block: not through a door that `waits`.
+
+        Arguments:
+            batch: records of one run.
+            patience_s: as of `flush`.
 
         Raises:
             PoimenError: why the batch was refused, or `CommitUnknown`.
         """
         ticket = self.submit(batch)
-        self.flush()
+        self.flush(patience_s=patience_s)
         if not ticket.done:
             with self._committed:
                 self._committed.wait_for(lambda: ticket.done)
@@ -151,11 +164,12 @@ class Door:
     def _take(self) -> list[Ticket]:
         return [self._queue.popleft() for _ in range(len(self._queue))]
 
-    def _commit(self, taken: list[Ticket]) -> None:
+    def _commit(self, taken: list[Ticket], patience_s: float) -> None:
         try:
             if self._dead is not None:
                 raise self._dead
-            results = self.store.commit([ticket.batch for ticket in taken])
+            batches = [ticket.batch for ticket in taken]
+            results = self._patiently(batches, patience_s) if patience_s else self.store.commit(batches)
         except BaseException as error:
             self._refuse(taken, error)
             if not isinstance(error, PoimenError):
@@ -168,6 +182,15 @@ class Door:
             else:
                 ticket.committed = result
             ticket.done = True
+
+    def _patiently(self, batches: list[Batch], patience_s: float) -> list[Committed | PoimenError]:
+        until = clock.monotonic() + patience_s
+        while True:
+            try:
+                return self.store.commit(batches)
+            except StorageFailed as error:
+                if not is_locked(error) or clock.monotonic() >= until:
+                    raise
 
     def _refuse(self, taken: list[Ticket], error: BaseException) -> None:
         """A commit has failed. One of which nobody knows whether it is durable is the last one of this door.

@@ -25,6 +25,7 @@ from poimen.kernel.events import (
 from poimen.kernel.fold import apply
 from poimen.log import codec
 from poimen.log.api import Batch, Blob
+from poimen.log.writer import IN_PLACE_S
 
 if TYPE_CHECKING:
     import asyncio
@@ -176,7 +177,7 @@ class Outbox:
         """
         sent = self._send(events)
         if not sent.landed:
-            self._driver.worker.door.flush_now()
+            self._driver.worker.door.flush_now(patience_s=IN_PLACE_S)
         locked = self._driver.worker.door.locked
         if not sent.landed and locked is not None:
             self._driver.ending.stop(locked)

@@ -12,15 +12,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 from typing import TYPE_CHECKING, Final
 
-from poimen import clock
+from poimen._typing import override
+from poimen.engine.eventloop import locked
+from poimen.engine.eventloop.locked import Locked
 from poimen.engine.eventloop.loop import empty
-from poimen.log.writer import Door, is_locked
+from poimen.log.writer import Door
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from poimen.engine.driving.outbox import Sent
     from poimen.engine.worker import Worker
@@ -28,10 +29,8 @@ if TYPE_CHECKING:
     from poimen.log.api import Batch, Store
     from poimen.log.writer import Ticket
 
-RETRY_S: Final = 0.1
-"""How often a log that another process has locked is tried again, in seconds."""
-WARN_EACH_S: Final = 10.0
-"""How often it is said that the log is locked, in seconds."""
+LAST_TURNS: Final = 10
+"""Of the loop: a guard whose send was in line until the end says in them that nothing was sent."""
 
 _log: Final = logging.getLogger("poimen.worker")
 
@@ -50,25 +49,21 @@ class Outside:
         self._then(ticket.error)
 
 
-class LoopDoor:
+class LoopDoor(Locked):
     """The log's door, as seen from one event loop.
 
     Arguments:
         store: the log.
         worker: whose runs append through it.
-
-    Attributes:
-        locked_at: when the log was found locked the last time, of the clock that only goes on, in seconds.
     """
 
     def __init__(self, store: Store, worker: Worker) -> None:
+        super().__init__()
         self._door = Door(store, waits=True)
         self._worker = worker
         self._loop = asyncio.get_running_loop()
         self._armed = False
         self._retry: asyncio.TimerHandle | None = None
-        self._warn_at = 0.0
-        self.locked_at = -math.inf
 
     @property
     def commits(self) -> int:
@@ -91,21 +86,26 @@ class LoopDoor:
             self._armed = True
             self._loop.call_soon(self._turn, context=empty())
 
-    def flush_now(self) -> None:
-        """Commit what waits, in place; what a locked log keeps in line is tried again by itself."""
-        self._door.flush()
+    def flush_now(self, *, patience_s: float = 0.0) -> None:
+        """Commit what waits, in place; what a locked log keeps in line is tried again by itself.
+
+        Arguments:
+            patience_s: how long a locked log is tried again in place, in seconds.
+        """
+        self._door.flush(patience_s=patience_s)
         self._look_after()
 
     def _look_after(self) -> None:
-        locked = self._door.locked
-        if locked is None and self._retry is not None:
+        error = self._door.locked
+        if error is None and self._retry is not None:
             self._retry.cancel()
             self._retry, self._armed = None, False
-        elif locked is not None:
-            self.passes(locked)
+            self.freed()
+        elif error is not None:
+            self.passes(error)
             if not self._armed:
                 self._armed = True
-                self._retry = self._loop.call_later(RETRY_S, self._turn, context=empty())
+                self._retry = self._loop.call_later(locked.RETRY_S, self._turn, context=empty())
 
     def settle(self) -> None:
         """What is in line lands before its run is claimed anew: it is of an epoch that ends with the claim.
@@ -128,28 +128,23 @@ class LoopDoor:
         self._door.submit(batch, self._told, Outside(then))
         self.flush_now()
 
-    def passes(self, error: BaseException) -> bool:
-        """Whether the log is only locked by another process, and has not failed; says so now and then."""
-        if not is_locked(error):
-            return False
-        self.locked_at = now = clock.monotonic()
-        if now >= self._warn_at:
-            self._warn_at = now + WARN_EACH_S
-            runs = ", ".join(sorted({ticket.batch.run for ticket in self._door.in_line()}))
-            waits = f"records of {runs} wait for it" if runs else "what the runs do next waits for it"
-            _log.warning("the log is locked for long, %s; nothing is lost or sent meanwhile: %s", waits, error)
-        return True
+    @override
+    def waiting(self) -> Iterable[str]:
+        """The runs whose records wait."""
+        return sorted({ticket.batch.run for ticket in self._door.in_line()})
 
-    def close(self) -> None:
-        """Commit what waits; what a locked log keeps in line is let go of."""
+    async def close(self) -> None:
+        """Commit what waits, and what its owners have to say of it; what a locked log keeps in line is let go of."""
         self.flush_now()
+        for _ in range(LAST_TURNS):
+            await asyncio.sleep(0)
         left = self._door.give_up()
         if left:
             runs = ", ".join(sorted({ticket.batch.run for ticket in left}))
             _log.warning("the log was locked until the end: the last records of %s are not on record", runs)
 
     def _turn(self) -> None:
-        self._retry, self._armed = None, False
+        self._armed = False
         self.flush_now()
 
     @staticmethod

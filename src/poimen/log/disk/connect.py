@@ -32,8 +32,9 @@ OLDEST_SQLITE: Final = (3, 51, 3)
 APPLICATION_ID: Final = 0x706F_696D
 SCHEMA: Final = 1
 BUSY_MS: Final = 5000
+"""How long a person waits in place for a log that another process has locked."""
 AGAIN_MS: Final = 50
-"""How long whoever has found the log locked for `BUSY_MS` waits for it when it tries again, until it gets it once."""
+"""How long one waits for it who tries again by himself: a worker, whose event loop stands still meanwhile."""
 
 _SQL: Final = Path(__file__).parent.parent / "sql"
 _ATTEMPTS: Final = 20

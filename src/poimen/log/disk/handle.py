@@ -69,6 +69,7 @@ class Handle:
         self.lock = threading.RLock()
         self.dead = ""
         self.moved = 0
+        self._locked = False
         self.settling = False
         self.workers = locks.Workers(self.sides.workers)
         self._pid = os.getpid()
@@ -160,6 +161,10 @@ class Handle:
             except (apsw.Error, UnicodeDecodeError) as error:
                 raise connect.translated(error, self.db, "reading") from error
 
+    def hurry(self) -> None:
+        """Wait only a moment for a log that another process has locked; the caller holds `lock`."""
+        self._connection.set_busy_timeout(connect.AGAIN_MS)
+
     def transaction(self) -> Transaction:
         """A transaction that holds the write lock from its start; the caller holds `lock`."""
         return Transaction(self)
@@ -170,21 +175,23 @@ class Handle:
         `moved` grows when others have committed, or one here did not end as planned: what was remembered is void.
 
         Raises:
-            StorageFailed: no lock (`locked`: nothing was written, the next try is short), moved, or yet to be settled.
+            StorageFailed: no lock (`locked`: nothing was written), moved, or yet to be settled.
         """
         self.guard()
-        self._turn.take()
+        self._turn.take(connect.AGAIN_MS / 1000 if self._locked else locks.TURN_PATIENCE_S)
         self.refuse_moved()
         try:
             if self._connection.in_transaction:
                 self.execute("ROLLBACK")
             self.execute("BEGIN IMMEDIATE")
         except (apsw.BusyError, apsw.LockedError) as error:
-            raise self._locked(error) from error
+            self._locked = True
+            self._turn.give()
+            raise connect.translated(error, self.db, "waiting for the write lock") from error
         except (apsw.Error, OSError) as error:
             self.die(f"beginning a transaction failed: {error}")
             raise connect.translated(error, self.db, "beginning a transaction") from error
-        self._connection.set_busy_timeout(connect.BUSY_MS)
+        self._locked = False
         if not self.settling and os.access(self._marker, os.F_OK):
             self.undo()
             raise doubt.closed(self.db)
@@ -192,12 +199,6 @@ class Handle:
         if version != self._version:
             self.moved += 1
             self._version = version
-
-    def _locked(self, error: Exception) -> PoimenError:
-        """Another process has the write lock: whoever tries again may not stop its thread as long each time."""
-        self._turn.give()
-        self._connection.set_busy_timeout(connect.AGAIN_MS)
-        return connect.translated(error, self.db, "waiting for the write lock")
 
     def changes(self) -> int:
         """How many rows this connection has changed so far."""

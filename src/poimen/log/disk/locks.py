@@ -141,18 +141,18 @@ class Turn:
         self._next = LockFile(sides.next)
         self._mine = False
 
-    def take(self) -> bool:
-        """Wait for the turn, at most `TURN_PATIENCE_S`; False means: go on without it."""
+    def take(self, patience_s: float) -> bool:
+        """Wait for the turn, at most so long, in seconds; False means: go on without it."""
         queued = self._next.try_exclusive()
         self._mine = queued and self._turn.try_exclusive()
         if not self._mine:
-            queued = self._wait(queued=queued)
+            queued = self._wait(patience_s, queued=queued)
         if queued:
             self._next.unlock()
         return self._mine
 
-    def _wait(self, *, queued: bool) -> bool:
-        patience = Patience(TURN_PATIENCE_S)
+    def _wait(self, patience_s: float, *, queued: bool) -> bool:
+        patience = Patience(patience_s)
         while not self._mine and patience.pause():
             queued = queued or self._next.try_exclusive()
             self._mine = queued and self._turn.try_exclusive()
