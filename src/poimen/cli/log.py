@@ -195,7 +195,9 @@ class _Bodies:
 def _counted(opened: Log) -> dict[str, int | None]:
     """How many runs and records there are; None where damage forbids to tell."""
     with suppress(Corrupt):
-        return {"runs": sum(1 for _ in heads_from(opened)), "records": reading.feed_end(opened.store)}
+        counted = {"runs": sum(1 for _ in heads_from(opened)), "records": reading.feed_end(opened.store)}
+        if not opened.damaged:
+            return dict(counted)
     return {"runs": None, "records": None}
 
 
