@@ -11,6 +11,7 @@ import pytest
 import poimen
 from poimen import effects
 from poimen.kernel.errors import Corrupt
+from poimen.log.sqlite import SqliteStore
 from tests.log.stores import edited
 
 if TYPE_CHECKING:
@@ -96,3 +97,39 @@ def test_a_client_s_inbox_gives_the_others_first(db: Path) -> None:
         return found
 
     assert asyncio.run(main()) == ["a", "c", "PO501"]
+
+
+BAD = {
+    "last": "UPDATE run SET run_id = CAST(x'ff61' AS TEXT) WHERE run_id = 'b'",
+    "between": "UPDATE run SET run_id = CAST(x'61ff' AS TEXT) WHERE run_id = 'b'",
+    "state": "UPDATE run SET state = CAST(x'ff' AS TEXT) WHERE run_id = 'b'",
+}
+
+
+@pytest.mark.parametrize("statement", [*BAD.values()], ids=[*BAD])
+@pytest.mark.parametrize(
+    "words", [("runs",), ("runs", "--live"), ("inbox",), ("decisions",), ("intents",), ("doctor",)]
+)
+def test_a_list_goes_on_behind_a_head_that_is_no_text(
+    cli: Cli, db: Path, words: tuple[str, ...], statement: str
+) -> None:
+    edited(db, statement)
+    listed = cli(*words, "--json", "--db", db)
+    data = listed.data["runs"] if words == ("doctor",) else listed.data
+    assert ids(data) == {"a", "c"}
+    assert (listed.code, listed.error["code"]) == (7, "PO501")
+    assert "holds what is no text" in listed.error["title"]
+    if words == ("doctor",):
+        assert any("holds what is no text: poimen log check" in found for found in listed.data["findings"])
+
+
+def test_a_page_of_heads_ends_where_it_should_behind_what_is_no_text(db: Path) -> None:
+    edited(db, BAD["between"])
+    store = SqliteStore(db, read_only=True)
+    assert [head.run for head in store.heads(limit=2)] == ["a", "c"]
+    assert [head.run for head in store.heads(after="a", limit=1)] == ["c"]
+    assert store.heads(prefix="b") == []
+    for prefix, after in (("", "c"), ("a", "a")):
+        with pytest.raises(Corrupt, match="no text"):
+            store.heads(prefix=prefix, after=after)
+    store.close()

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import stat
+import subprocess
+import sys
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -280,6 +284,56 @@ def test_a_backup_needs_no_anchor_until_it_is_opened(db: Path, tmp_path: Path) -
     SqliteStore(tmp_path / "copy.db").close()
     tmp_path.joinpath("copy.db.anchor").unlink()
     assert damages(tmp_path / "copy.db") == [("", 0)]
+
+
+# ---- what stands in the place of an anchor -------------------------------------------------------------------------
+
+
+def sealed(text: str) -> bytes:
+    """A line with the right digest over a text that we never wrote."""
+    return b"%s %s\n" % (sha256(text.encode()).hexdigest()[:16].encode(), text.encode())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "hello",
+        "[]",
+        '{"log":"x"}',
+        '{"log":"x","generation":"z","feed":1,"heads":[]}',
+        '{"log":"x","generation":1,"feed":1,"heads":7}',
+        '{"log":"x","generation":1,"feed":1,"heads":[["r1",1]]}',
+        '{"log":"x","generation":1,"feed":1,"heads":[["r1","1","00"]]}',
+        '{"log":"x","generation":1,"feed":1,"heads":[["r1",1,"no"]]}',
+        "[" * 100_000,
+    ],
+)
+def test_a_line_that_no_anchor_has_is_damage_though_its_digest_is_right(db: Path, text: str) -> None:
+    filled(db)
+    anchor, path = Anchor(db.with_name("poimen.db.anchor")), db.with_name("poimen.db.anchor")
+    before = anchor.read()
+    with path.open("ab") as file:
+        file.write(sealed(text))
+    found = anchor.read()
+    assert (found.mark, found.heads, len(found.damaged)) == (before.mark, before.heads, 1)
+    assert (anchor.mark(), anchor.newest()) == (before.mark, before.heads)
+    assert damages(db) == [("", 0)]
+    SqliteStore(db).close()
+
+
+def test_a_pipe_in_the_place_of_the_anchor_holds_nobody_up(db: Path) -> None:
+    filled(db)
+    db.with_name("poimen.db.anchor").unlink()
+    os.mkfifo(db.with_name("poimen.db.anchor"))
+    code = (
+        "import sys; from poimen.log.sqlite import SqliteStore; from poimen.kernel.errors import StorageFailed\n"
+        "def check(): list(SqliteStore(sys.argv[1], read_only=True).check())\n"
+        "for work in (lambda: SqliteStore(sys.argv[1]), check):\n"
+        "    try: work()\n"
+        "    except StorageFailed as error: print(error.message)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, db], check=True, capture_output=True, text=True, timeout=60)
+    assert done.stdout.count("cannot be read: it is no regular file\n") == 2
 
 
 # ---- copies --------------------------------------------------------------------------------------------------------

@@ -54,6 +54,27 @@ def test_files_are_private_under_any_umask(tmp_path: Path, mask: str) -> None:
         assert (path, stat.S_IMODE(mode)) == (path, wanted)
 
 
+@pytest.mark.parametrize("beside", [(), ("-wal", ".turn", ".open", ".anchor")])
+def test_a_log_that_begins_in_an_empty_file_is_private_too(db: Path, beside: tuple[str, ...]) -> None:
+    for end in ("", *beside):
+        path = db.with_name(f"poimen.db{end}")
+        path.touch()
+        path.chmod(0o666)
+    store = SqliteStore(db)
+    admitted(store)
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in db.parent.iterdir() if path.is_file()}
+    store.close()
+    assert {"poimen.db", "poimen.db-wal", "poimen.db-shm", "poimen.db.anchor"} <= set(modes)
+    assert set(modes.values()) == {0o600}, modes
+
+
+def test_the_mode_of_a_log_that_has_begun_is_left_as_it_is(db: Path) -> None:
+    SqliteStore(db).close()
+    db.chmod(0o640)
+    SqliteStore(db).close()
+    assert stat.S_IMODE(db.stat().st_mode) == 0o640
+
+
 def test_the_directory_of_somebody_else_is_left_as_it_is(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     SqliteStore(tmp_path / "poimen.db").close()

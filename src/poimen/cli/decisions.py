@@ -124,7 +124,7 @@ def _close(session: Session, text: str, by: str | None, why: str | None, *, reje
         view, known = _decision(log, text)
     if not known.owed and rejected is not (known.settled == "rejected"):
         raise _conflict(view, known, f"is closed otherwise: {known.settled}")
-    if known.owed and not session.dry_run:
+    if session.writes(when=known.owed):
         session.confirm(f"{'reject' if rejected else 'settle'} {view.run}/{known.id}?")
         with session.writing() as log:
             closed = desk.close_decision(

@@ -65,10 +65,22 @@ def doctor(session: Session) -> None:
     except StorageFailed as error:
         new = session.location.source.startswith("new") and not data["database"]["exists"]
         failure = None if new else error
+    refused = _refused(session, data)
+    failure = failure or refused
     _find(data)
     session.out.show(data, lambda: _print(session, data))
     if failure is not None:
         raise failure
+
+
+def _refused(session: Session, data: dict[str, Any]) -> PoimenError | None:
+    """Find out whether whatever writes to this log is refused; what only this user may not do is no failure of it."""
+    try:
+        session.try_writing()
+    except PoimenError as error:
+        data["findings"].append(f"whatever writes to it is refused: {error.message}")
+        return None if error.ids.get("unwritable") else error
+    return None
 
 
 def _look_at(session: Session, log: Log, head: Any, data: dict[str, Any]) -> None:

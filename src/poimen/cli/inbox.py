@@ -286,7 +286,7 @@ def claim(session: Session, intent: str, by: str | None, why: str | None) -> Non
     before = known.claimed_by
     if before != by:
         desk.must_be_open(known)
-    if before != by and not session.dry_run:
+    if session.writes(when=before != by):
         with session.writing() as log:
             desk.claim(log.store, log.door, str(known.id), by=by)
     data = {"id": str(known.id), "claimed_by": by, "before": before or None, "dry_run": session.dry_run}
@@ -320,7 +320,7 @@ def probe(session: Session, intent: str, module: str | None, by: str | None, why
     registry = Registry()
     registry.add_module(load(module))
     desk.with_probe(registry, known.pending.tool)
-    if session.dry_run:
+    if not session.writes(when=True):
         data: dict[str, Any] = {"id": str(known.id), "dry_run": True}
         session.out.show(data, lambda: session.out.line(f"would ask the probe of {known.pending.tool}"))
         return

@@ -150,9 +150,10 @@ def heads_from(log: Log, run: str = "", *, live: bool = False) -> Iterator[Head]
     if first is not None:
         yield first
     after = run
-    while page := log.store.heads(after=after, live=live):
-        yield from page
-        after = page[-1].run
+    with log.passing_damage():
+        while page := log.store.heads(after=after, live=live):
+            yield from page
+            after = page[-1].run
 
 
 @noun("intents")

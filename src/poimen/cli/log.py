@@ -157,7 +157,9 @@ _WORDS: Final = {
 def _counted(opened: Log) -> dict[str, int | None]:
     """How many runs and records there are; None where damage forbids to tell."""
     with suppress(Corrupt):
-        return {"runs": sum(1 for _ in heads_from(opened)), "records": reading.feed_end(opened.store)}
+        counted = {"runs": sum(1 for _ in heads_from(opened)), "records": reading.feed_end(opened.store)}
+        if not opened.damaged:
+            return dict(counted)
     return {"runs": None, "records": None}
 
 
@@ -256,7 +258,7 @@ def info(session: Session) -> None:
 @click.option("--rebuild", is_flag=True, help="derive the heads of all runs anew from their records, then check")
 def db_check(session: Session, rebuild: bool) -> int:
     """As `log check`; with --rebuild the heads are derived anew first. Records are never repaired."""
-    if rebuild and not session.dry_run:
+    if session.writes(when=rebuild):
         session.confirm("derive the heads of all runs anew?")
         with session.writing() as opened:
             changed = opened.store.rebuild(reading.state_of)
@@ -278,21 +280,34 @@ def _copied(opened: Log, to: Path) -> int:
         Corrupt: one that a record names is gone.
     """
     copied = opened.bodies.copy(to.absolute())
+    _refuse_gone(opened)
+    return copied
+
+
+def _refuse_gone(opened: Log) -> None:
+    """See that all bodies that records name are there.
+
+    Raises:
+        Corrupt: one is gone.
+    """
     for head in heads_from(opened):
         for lsn, ref in reading.bodies_named(opened.store.read(head.run)):
             if not opened.bodies.has(ref.digest):
                 raise gone(ref.digest, f"run {head.run} LSN {lsn}", opened.bodies.place(ref.digest))
-    return copied
 
 
 def _backup(session: Session, to: Path | None) -> None:
     if to is None:
         raise click.UsageError("a backup is a file: name one, memory is gone with the process")
     if session.dry_run:
-        with session.reading():
-            pass  # what cannot be read cannot be copied
-        if is_there(to):
-            raise ConfigurationError(f"{to} exists", where=str(to), hint="name a new file; nothing is overwritten")
+        session.try_writing()
+        with session.reading() as opened:
+            if is_there(to):
+                raise ConfigurationError(f"{to} exists", where=str(to), hint="name a new file; nothing is overwritten")
+            for damage in opened.store.check():
+                where = f"{damage.run or to} LSN {damage.lsn}"
+                raise Corrupt(f"the copy would not stand the check: {damage.what}", where=where)
+            _refuse_gone(opened)
         session.out.show({"to": str(to), "dry_run": True}, lambda: session.out.line(f"would write {to}"))
         return
     with session.writing() as opened:

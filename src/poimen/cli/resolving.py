@@ -83,7 +83,7 @@ def resolve(
         with session.reading() as log:
             desk.may_resolve(log.store, str(known.id), to, value=body)
     lsn = known.last_lsn
-    if not before and not session.dry_run:
+    if session.writes(when=not before):
         with session.writing() as log:
             payload = log.bodies.payload(body) if body is not None else None
             lsn = desk.resolve(

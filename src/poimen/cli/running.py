@@ -197,12 +197,13 @@ def _recorded(session: Session, spec: WorkflowSpec, run: str) -> Call[Any] | Non
     return Call(workflow=spec.name, spec=spec, packed=packed)
 
 
-def _refuse_other_input(session: Session, calls: dict[str, Call[Any]]) -> None:
-    """What the admission of these runs would refuse, without admitting them.
+def _try(session: Session, calls: dict[str, Call[Any]], *, drives: bool = True) -> None:
+    """Refuse what the admission of these runs would refuse, without admitting them.
 
     Raises:
         RunExists: a run of this id exists with other input.
     """
+    session.try_writing(drives=drives)
     with session.reading_if_there() as log:
         for run, call in calls.items():
             if log is not None and log.store.head(run) is not None:
@@ -273,7 +274,7 @@ def run(
     call = _call(session, spec, checked_id(run) if run is not None else None, args, given)
     identity = checked_id(run if run is not None else clock.uuid7())
     if session.dry_run:
-        _refuse_other_input(session, {identity: call})
+        _try(session, {identity: call}, drives=not detach)
         data = {"run_id": identity, "workflow": spec.name, "input": json.loads(call.packed), "dry_run": True}
         session.out.show(data, lambda: session.out.line(f"would run {call!r} as {identity}"))
         return 0
@@ -345,7 +346,7 @@ def _admit(session: Session, call: Call[Any], run: str, tags: dict[str, str], ta
 def _each(session: Session, spec: WorkflowSpec, lines: list[_Line]) -> int:
     """Run all lines, some at once; the worst end is the exit code."""
     if session.dry_run:
-        _refuse_other_input(session, {line.run: line.call for line in lines})
+        _try(session, {line.run: line.call for line in lines})
         rows: list[Any] = [{"run_id": x.run, "line": x.number, "input": json.loads(x.call.packed)} for x in lines]
         session.out.show(rows, lambda: session.out.table(("run", "line"), ((x.run, str(x.number)) for x in lines)))
         return 0

@@ -305,7 +305,7 @@ def cancel(session: Session, run: str, by: str | None, why: str | None) -> None:
         raise Conflict(f"run {view.run} has ended: {line.state.value}", hint=f"poimen runs show {view.run}")
     if not before:
         session.confirm(f"cancel run {view.run}?")
-    if not before and not session.dry_run:
+    if session.writes(when=not before):
         with session.writing() as log:
             before = not desk.cancel(log.store, log.door, view.run, by=session.by(by), why=why)
     _changed(
@@ -332,7 +332,7 @@ def resume(session: Session, run: str, by: str | None, why: str | None) -> None:
             f"run {view.run} does not wait: it is {line.state.value}", hint=f"poimen runs show {view.run}"
         )
     before = line.resume_lsn == view.lsn
-    if not before and not session.dry_run:
+    if session.writes(when=not before):
         with session.writing() as log:
             desk.resume(log.store, log.door, view.run, by=session.by(by), why=why)
     _changed(session, view.run, before=before, did="may go on", would="be let go on", was="it was resumed before")

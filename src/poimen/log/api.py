@@ -193,7 +193,11 @@ class Store(Protocol):
         ...
 
     def heads(self, *, live: bool = False, prefix: str = "", after: str = "", limit: int = 1000) -> list[Head]:
-        """Rows of runs by id, from the one after `after`; `live`: only those not in a terminal state."""
+        """Rows of runs by id, from the one after `after`; `live`: only those not in a terminal state.
+
+        Raises:
+            Corrupt: no row is left, and one that cannot be read was passed over.
+        """
         ...
 
     def claim(self, run: str, *, worker: str, lease_s: float, own: Lease | None = None) -> Lease | None:

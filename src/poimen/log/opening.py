@@ -82,6 +82,23 @@ def open_store(url: str, *, read_only: bool = False, must_exist: bool = False) -
     return SqliteStore(path, read_only=read_only)
 
 
+def refuse_writing(url: str, *, drives: bool = False) -> None:
+    """Refuse what an opening for writing would refuse; nothing is created, changed or locked.
+
+    Arguments:
+        url: as for `open_store`.
+        drives: whoever opens it drives runs, and declares a worker for that.
+
+    Raises:
+        ConfigurationError, NotBuiltYet, StorageFailed, Corrupt: as `open_store`.
+    """
+    path = file_of(url)
+    if path is not None:
+        from poimen.log import trial  # noqa: PLC0415 (as above)
+
+        trial.refuse(path, drives=drives)
+
+
 def file_of(url: str) -> Path | None:
     """The file that a URL names; None for a log in memory. Nothing is looked at.
 

@@ -29,7 +29,7 @@ from poimen.log.disk.connect import SQL, Reader
 from poimen.log.disk.group import Group, Memory
 from poimen.log.disk.handle import Handle, forked
 from poimen.log.disk.locks import Workers
-from poimen.log.disk.rows import head_of, record_of
+from poimen.log.disk.rows import head_of, heads_of, record_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -259,8 +259,8 @@ class SqliteStore:
 
     def heads(self, *, live: bool = False, prefix: str = "", after: str = "", limit: int = 1000) -> list[Head]:
         """Rows of runs by id, from the one after `after`; `live`: only those not in a terminal state."""
-        sql = SQL["live_heads"] if live else SQL["heads"]
-        return [head_of(row) for row in self._rows(sql, (after, prefix, f"{prefix}\U0010ffff", limit))]
+        sql = SQL["live_heads" if live else "heads"]
+        return heads_of(lambda v: self._rows(sql, v), prefix=prefix, after=after, limit=limit, db=self.path)
 
     def blob(self, digest: str) -> bytes | None:
         """A body written with a batch, checked against its digest; None when there is none."""

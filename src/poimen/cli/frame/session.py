@@ -29,7 +29,7 @@ from poimen.engine.handle import actor
 from poimen.engine.reading import feed_end
 from poimen.kernel.errors import ConfigurationError, Corrupt, NotFound, StorageFailed
 from poimen.kernel.ids import said
-from poimen.log.opening import file_of, locate, open_store, redacted
+from poimen.log.opening import file_of, locate, open_store, redacted, refuse_writing
 from poimen.log.writer import Door
 
 if TYPE_CHECKING:
@@ -129,6 +129,8 @@ class Session:
     def reading_if_there(self) -> Iterator[Log | None]:
         """Open the log for reading; None where there is none yet: no file, or one that no log was written to.
 
+        None too where a failed commit is to be settled first, which a trial says: the next opening for writing does it.
+
         Raises:
             StorageFailed, ConfigurationError: what is there is no log, or it cannot be read.
         """
@@ -140,6 +142,11 @@ class Session:
             except ConfigurationError as error:
                 if not error.ids.get("empty"):
                     raise
+            except StorageFailed as error:
+                if not error.ids.get("doubt"):
+                    raise
+                if self.dry_run:
+                    self.out.say("a failed commit is settled first; until then nobody knows which runs exist")
         try:
             yield log
         finally:
@@ -158,6 +165,28 @@ class Session:
             yield log
         finally:
             log.store.close()
+
+    def writes(self, *, when: bool) -> bool:
+        """Whether the command is to write; a trial that would is refused here by what would refuse the command.
+
+        Arguments:
+            when: there is something to write.
+
+        Raises:
+            StorageFailed, ConfigurationError, Corrupt: as `writing`.
+        """
+        if when and self.dry_run:
+            self.try_writing()
+        return when and not self.dry_run
+
+    def try_writing(self, *, drives: bool = False) -> None:
+        """Refuse what `writing` would refuse, and, where runs would be driven, what a worker would; no trace is left.
+
+        Raises:
+            StorageFailed, ConfigurationError, Corrupt: as `writing`.
+        """
+        with self._naming_source():
+            refuse_writing(self.location.url, drives=drives)
 
     def mark(self) -> None:
         """Note how far the log goes now, for `as_of` of a command that did not look but act."""

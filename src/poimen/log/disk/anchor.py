@@ -140,7 +140,7 @@ class Anchor:
     def _text(self, *, last: int | None = None) -> bytes:
         """The file, or its `last` bytes; nothing where there is none."""
         try:
-            with self._path.open("rb") as file:
+            with open(files.open_regular(self._path), "rb") as file:  # noqa: PTH123 (a descriptor, no path)
                 if last is not None:
                     file.seek(max(0, file.seek(0, os.SEEK_END) - last))
                 return file.read()
@@ -276,7 +276,14 @@ def _entry(line: bytes) -> dict[str, list[tuple[str, int, str]]] | None:
     digest, _, text = line.partition(b" ")
     if sha256(text).hexdigest()[:_DIGITS].encode() != digest:
         return None
-    entry: dict[str, list[tuple[str, int, str]]] = json.loads(text)
+    try:
+        entry: dict[str, list[tuple[str, int, str]]] = json.loads(text)
+        _mark(entry)
+        for run, lsn, head in entry["heads"]:
+            if type(run) is not str or type(lsn) is not int or not bytes.fromhex(head):
+                return None
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        return None  # it was written, and not by us
     return entry
 
 

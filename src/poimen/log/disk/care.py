@@ -91,7 +91,7 @@ def check(rows: Rows, anchored: Anchored, db: Path, look: Look | None = None) ->
         look: asked of each run in which nothing else was found, see `Store.check`.
     """
     for number in anchored.damaged:
-        yield Damage(run="", lsn=0, what=f"line {number} of the anchor does not match its digest")
+        yield Damage(run="", lsn=0, what=f"line {number} of the anchor does not match its digest, or is none of ours")
     try:
         for (verdict,) in rows("PRAGMA integrity_check", ()):
             if verdict != "ok":

@@ -148,17 +148,26 @@ def connect(db: Path, *, vfs: str | None) -> apsw.Connection:
         connection.execute("PRAGMA temp_store = MEMORY").fetchall()
         if empty:
             _create(connection, db)
-        for what in altered(lambda sql, values: connection.execute(sql, values).fetchall()):
-            raise Corrupt(
-                f"the tables of {db} were altered: {what}",
-                where=str(db),
-                why="records could be changed on their way, or found no more",
-                hint="undo it with the program that did it (src/poimen/log/sql/schema.sql), or restore a backup",
-            )
+        refuse_altered(lambda sql, values: connection.execute(sql, values).fetchall(), db)
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def refuse_altered(rows: Callable[[str, tuple[Any, ...]], list[Any]], db: Path) -> None:
+    """Refuse tables that are not as they were made, see `altered`.
+
+    Raises:
+        Corrupt: at the first difference.
+    """
+    for what in altered(rows):
+        raise Corrupt(
+            f"the tables of {db} were altered: {what}",
+            where=str(db),
+            why="records could be changed on their way, or found no more",
+            hint="undo it with the program that did it (src/poimen/log/sql/schema.sql), or restore a backup",
+        )
 
 
 @cache

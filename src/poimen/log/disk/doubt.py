@@ -62,6 +62,7 @@ def closed(db: Path) -> StorageFailed:
         why="what is on disk is not known yet, and writing on could destroy it",
         hint="poimen db check --rebuild opens it for writing, which settles it, as the next run does; "
         "if it cannot, end the processes that still hold the database",
+        doubt=True,
     )
 
 

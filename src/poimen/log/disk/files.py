@@ -10,6 +10,7 @@ Source: design storage.md, "SQLite"; reliability.md sections 0.4, 3 and 5.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
@@ -33,6 +34,9 @@ _NETWORK: Final = frozenset({
     "nfs", "nfs4", "ocfs2", "prl_fs", "smb3", "smbfs", "vboxsf", "virtiofs", "vmhgfs",
 })  # fmt: skip
 """Filesystems whose locks or shared mappings may not reach every process that can open the file."""
+
+_OF_THE_SYSTEM: Final = frozenset({"cgroup", "cgroup2", "devpts", "proc", "sysfs"})
+"""Filesystems in which the system makes the files, and nobody else."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +132,7 @@ def prepare(db: Path) -> bool:
             fd = os.open(db, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, FILE_MODE)
         except FileExistsError:
             _refuse_odd(db, db.stat())
+            _make_private(db)
         else:
             os.fchmod(fd, FILE_MODE)
             os.close(fd)
@@ -135,6 +140,45 @@ def prepare(db: Path) -> bool:
             return True
     except OSError as error:
         raise StorageFailed(f"cannot create {db}: {error.strerror}", where=str(db)) from error
+    _refuse_unwritable(db)
+    return False
+
+
+def would_prepare(db: Path) -> None:
+    """See that `prepare` would succeed, as far as that can be told beforehand; nothing is created or changed.
+
+    Raises:
+        StorageFailed, ConfigurationError: as `prepare`.
+    """
+    _refuse_mount(db)
+    try:
+        found = db.stat()
+    except FileNotFoundError:
+        _refuse_uncreatable(db)
+    except OSError as error:
+        raise StorageFailed(f"cannot create {db}: {error.strerror}", where=str(db)) from error
+    else:
+        _refuse_odd(db, found)
+        _refuse_unwritable(db)
+
+
+def _refuse_uncreatable(db: Path) -> None:
+    place = db.parent
+    while not place.exists():
+        place = place.parent
+    if not place.is_dir():
+        raise StorageFailed(f"cannot create {db}: {place} is not a directory", where=str(db))
+    if not os.access(place, os.W_OK | os.X_OK):
+        raise StorageFailed(f"cannot create {db}: {place} cannot be written", where=str(db), unwritable=True)
+    try:
+        kind = filesystem_of(place, _MOUNTS.read_text(encoding="utf-8", errors="surrogateescape"))
+    except OSError:
+        return
+    if kind in _OF_THE_SYSTEM:
+        raise StorageFailed(f"cannot create {db}: nothing can be made in {place} ({kind})", where=str(db))
+
+
+def _refuse_unwritable(db: Path) -> None:
     for place in (db, db.parent):
         if not os.access(place, os.W_OK):
             raise StorageFailed(
@@ -142,8 +186,8 @@ def prepare(db: Path) -> bool:
                 where=str(db),
                 why="the log is written before anything is done",
                 hint="mend the permissions, choose another place (--db), or open it read-only",
+                unwritable=True,
             )
-    return False
 
 
 def _refuse_odd(db: Path, found: os.stat_result) -> None:
@@ -158,6 +202,23 @@ def _refuse_odd(db: Path, found: os.stat_result) -> None:
             why="processes that open it by different names would not see each other's locks and WAL",
             hint="remove the other links",
         )
+
+
+def _make_private(db: Path) -> None:
+    """Give a log that begins in an empty file of ours, and what lies empty beside it, the mode of a new one.
+
+    By name, since a database that exists is not opened here. SQLite's own files take the mode of the database.
+    """
+    if holds_anything(db):
+        return
+    sides = Sides.of(db)
+    for path in (db, sides.wal, sides.shm, sides.turn, sides.next, sides.open, sides.settle, sides.anchor):
+        try:
+            found = path.lstat()
+        except FileNotFoundError:
+            continue
+        if stat.S_ISREG(found.st_mode) and not found.st_size and found.st_uid == os.geteuid():
+            path.chmod(FILE_MODE)
 
 
 def holds_anything(db: Path) -> bool:
@@ -213,6 +274,22 @@ def open_private(path: Path, flags: int) -> int:
         fd = os.open(path, flags | os.O_CREAT, FILE_MODE)
         os.fchmod(fd, FILE_MODE)
         return fd
+
+
+def open_regular(path: Path) -> int:
+    """Open a side file to read it, closed on exec; a pipe, at which the reader would wait, is refused.
+
+    Raises:
+        OSError: as `os.open`; EISDIR or EINVAL for what is no regular file.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    mode = os.fstat(fd).st_mode
+    if stat.S_ISREG(mode):
+        return fd
+    os.close(fd)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    raise OSError(errno.EINVAL, "it is no regular file", str(path))
 
 
 def write_all(fd: int, data: bytes) -> None:

@@ -56,12 +56,16 @@ SELECT coalesce(max(pos), 0) FROM record
 SELECT run_id, lsn, hash, epoch, outsider_lsn, state, worker, lease_until, boot_id FROM run WHERE run_id = ?1
 
 -- name: heads
-SELECT run_id, lsn, hash, epoch, outsider_lsn, state, worker, lease_until, boot_id FROM run
-WHERE run_id > ?1 AND run_id >= ?2 AND run_id < ?3 ORDER BY run_id LIMIT ?4
+-- Texts as bytes, as in read_raw, and bounds too: a page goes on behind an id that is no text.
+SELECT CAST(run_id AS BLOB), lsn, hash, epoch, outsider_lsn, CAST(state AS BLOB), CAST(worker AS BLOB), lease_until,
+    CAST(boot_id AS BLOB) FROM run
+WHERE run_id > CAST(?1 AS TEXT) AND run_id >= CAST(?2 AS TEXT) AND run_id < CAST(?3 AS TEXT)
+ORDER BY run_id LIMIT ?4
 
 -- name: live_heads
-SELECT run_id, lsn, hash, epoch, outsider_lsn, state, worker, lease_until, boot_id FROM run
-WHERE run_id > ?1 AND run_id >= ?2 AND run_id < ?3
+SELECT CAST(run_id AS BLOB), lsn, hash, epoch, outsider_lsn, CAST(state AS BLOB), CAST(worker AS BLOB), lease_until,
+    CAST(boot_id AS BLOB) FROM run
+WHERE run_id > CAST(?1 AS TEXT) AND run_id >= CAST(?2 AS TEXT) AND run_id < CAST(?3 AS TEXT)
     AND state NOT IN ('CANCELLED', 'FAILED', 'REJECTED', 'SUCCEEDED', 'TIMED_OUT')
 ORDER BY run_id LIMIT ?4
 
