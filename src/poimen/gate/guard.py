@@ -23,9 +23,9 @@ from poimen.gate import _call, outcome, points
 from poimen.gate._call import Ended, GivenUp, Raised, Value
 from poimen.gate.error_record import message_of
 from poimen.gate.ladder import climb, read_answer
-from poimen.gate.port import Closed, Dropped, Key, Known, Port, Refused, Stopped
+from poimen.gate.port import Closed, Dropped, Key, Known, Port, Stopped
 from poimen.kernel.effect_class import EffectClass
-from poimen.kernel.errors import Fenced, StorageFailed, Suspended, invariant
+from poimen.kernel.errors import Conflict, Fenced, StorageFailed, Suspended, invariant
 from poimen.kernel.intent import NOT_CALLED, ErrorRecord, LateOutcome, NotSentOutcome
 from poimen.kernel.plan import Answer, Claim, Plan, Send, Then, plan
 
@@ -130,7 +130,7 @@ class Guard:
         # 2. from here on it may have been sent
         try:
             await self.port.dispatch(*planned.commit)
-        except Refused:
+        except Conflict:  # something that was not folded lies below: look again
             return await self.proceed()
         points.reach("dispatched", self.spec.name)
         # 3. the call, unless it was called off or the lease has run out while the record was synced

@@ -22,15 +22,15 @@ from poimen.engine.driving.replay import SHOWN
 from poimen.engine.driving.scopes import AttemptScope, BodyScope, Call, CallFuture
 from poimen.engine.eventloop.loop import empty
 from poimen.gate.guard import Guard
-from poimen.gate.port import Closed, Dropped, Key, Known, Landed, Refused, Stopped, Unknown
+from poimen.gate.port import Closed, Dropped, Key, Known, Landed, Stopped, Unknown
 from poimen.gate.request_id import generation, read_request_id, request_id
 from poimen.kernel.effect_class import EffectClass, Terms, stricter
-from poimen.kernel.errors import CodeChanged, Conflict, PoimenError, Suspended
+from poimen.kernel.errors import CodeChanged, PoimenError, Suspended
 from poimen.kernel.intent import IntentDemoted, IntentPending, RuleApplied, short
 from poimen.kernel.resolution import key_lapse
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Awaitable, Coroutine
 
     from poimen.declare.specs import Options, ToolSpec
     from poimen.engine.driving.driver import Driver
@@ -50,18 +50,15 @@ class EffectPort:
         self._scope = scope
         self.threads = effects.driver.worker.threads
 
-    async def append(self, *events: Event) -> None:
-        """Append under the run's epoch; durable when it returns."""
-        await self._driver.append(events)
+    def append(self, *events: Event) -> Awaitable[None]:
+        """Append under the run's epoch; durable once awaited."""
+        return self._driver.append(events)
 
-    async def dispatch(self, *events: Event) -> None:
+    def dispatch(self, *events: Event) -> Awaitable[None]:
         """Append a Dispatched, unless something that was not folded lies below it."""
         if self._driver.draining:
             raise Suspended
-        try:
-            await self._driver.append(events, look=True)
-        except Conflict as conflict:
-            raise Refused from conflict
+        return self._driver.append(events, look=True)
 
     def late(self, event: LateOutcome | RuleApplied) -> None:
         """Append as an outsider; a log that is closed by then can keep nothing any more."""
@@ -178,7 +175,7 @@ class Effects:
         self.driver = driver
         self.guards: dict[Key, Guard] = {}
         self.running: dict[Key, int] = {}
-        self.at_work = 0
+        self.at_work: dict[Guard, asyncio.Task[None]] = {}
 
     # ---- in a step -----------------------------------------------------------------------------------------------
 
@@ -276,10 +273,7 @@ class Effects:
         driver = self.driver
         driver.moving += 1
         driver.worker.open_guards += 1
-        self.at_work += 1
-        running = driver.main.create_task(self._run(guard, work, scope), context=empty())
-        driver.background.add(running)
-        running.add_done_callback(driver.background.discard)
+        self.at_work[guard] = driver.main.create_task(self._run(guard, work, scope), context=empty())
 
     async def _run(self, guard: Guard, work: Coroutine[Any, Any, Closed], scope: AttemptScope | None) -> None:
         driver = self.driver
@@ -298,7 +292,7 @@ class Effects:
             driver.ending.stop(error)
         finally:
             driver.moving -= 1
-            self.at_work -= 1
+            self.at_work.pop(guard, None)
             driver.loop.arm()
 
     def _note_original(self, guard: Guard) -> None:

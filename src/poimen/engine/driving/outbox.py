@@ -10,12 +10,14 @@ Source: design storage.md, "Durability" (Eventual) and "The log" (a driver's Con
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from poimen import clock
 from poimen.blobs.api import INLINE_BYTES
 from poimen.engine.eventloop.loop import empty
 from poimen.engine.reading import fold_in
+from poimen.gate.port import Awaited
 from poimen.kernel.errors import Conflict, PoimenError, Suspended, invariant
 from poimen.kernel.events import (
     EVENTUAL,
@@ -29,7 +31,7 @@ from poimen.log.api import Batch, Blob
 from poimen.log.writer import Door
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Generator, Sequence
 
     from poimen.engine.driving.driver import Driver
     from poimen.engine.driving.replay import HandOver
@@ -43,18 +45,33 @@ WAIT_S: Final = 0.1
 """How long a record that may wait, waits."""
 
 
-class Sent:
-    """One batch on its way, and what is to be done when it has landed."""
+class Sent(Awaited):
+    """One batch on its way, and what is to be done when it has landed; awaited, it is durable and folded.
 
-    __slots__ = ("box", "due", "error", "events", "future", "landed")
+    Raises:
+        Conflict: with `look`, when it was refused.
+        Fenced, CommitUnknown, StorageFailed: this run can no longer be driven here.
+    """
 
-    def __init__(self, box: Outbox, events: list[tuple[Event, int]], due: list[HandOver]) -> None:
+    __slots__ = ("box", "due", "error", "events", "landed")
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, box: Outbox, events: list[tuple[Event, int]], due: list[HandOver]
+    ) -> None:
+        self._loop = loop
+        self.wakeup = None
         self.box = box
         self.events = events
         self.due = due
         self.landed = False
         self.error: BaseException | None = None
-        self.future: asyncio.Future[None] | None = None
+
+    def __await__(self) -> Generator[Sent, None, None]:
+        if not self.landed:
+            self._asyncio_future_blocking = True
+            yield self
+        if self.error is not None:
+            raise self.error
 
 
 class Outbox:
@@ -122,7 +139,7 @@ class Outbox:
         if left > 0:  # the timer was another record's, which has gone with company: this one may still find some
             self._wait(left)
         else:
-            self._send(())
+            self.send(())
 
     def keep(self, body: bytes) -> Payload:
         """A body as it goes into a record; a larger one becomes a blob of the same transaction or a file before it.
@@ -143,31 +160,10 @@ class Outbox:
 
     # ---- sending -------------------------------------------------------------------------------------------------
 
-    def send(self, events: Sequence[Event], *, look: bool = False) -> asyncio.Future[None] | None:
-        """Append records with what waits; None when they are durable, else a future that says when.
-
-        Arguments:
-            events: of one transaction.
-            look: refuse when an outsider's record that was not folded lies below.
-
-        Raises:
-            Conflict: with `look`, when it was refused at once.
-            Fenced, CommitUnknown, StorageFailed: this run can no longer be driven here.
-            Suspended: this driver has let go of it.
-        """
-        sent = self._send(events, look=look)
-        if sent.landed:
-            if sent.error is not None:
-                raise sent.error
-            return None
-        if sent.future is None:
-            sent.future = self._driver.main.create_future()
-        return sent.future
-
     def post(self, events: Sequence[Event]) -> None:
         """Append records without waiting; a failure stops the driver."""
         if not self._closed:
-            self._send(events)
+            self.send(events)
 
     def send_now(self, events: Sequence[Event]) -> None:
         """Append records and wait in place: for decisions, which are durable before anything else happens.
@@ -175,7 +171,7 @@ class Outbox:
         Raises:
             Fenced, CommitUnknown, StorageFailed: the records are not known to be durable.
         """
-        sent = self._send(events)
+        sent = self.send(events)
         if not sent.landed:
             self._driver.worker.door.flush_now()
         invariant(sent.landed, "a decision is durable when decide() returns", run=self._driver.run)
@@ -188,18 +184,26 @@ class Outbox:
         Raises:
             Fenced, CommitUnknown, StorageFailed, Suspended: as `send`.
         """
-        sent = self._send(()) if self._waiting else self._newest
+        sent = self.send(()) if self._waiting else self._newest
         if sent is not None and not sent.landed:
-            sent.future = sent.future or self._driver.main.create_future()
-            await sent.future
+            await sent
 
-    def _send(self, events: Sequence[Event], *, look: bool = False) -> Sent:
+    def send(self, events: Sequence[Event], *, look: bool = False) -> Sent:
+        """Append records with what waits.
+
+        Arguments:
+            events: of one transaction.
+            look: refuse when an outsider's record that was not folded lies below.
+
+        Raises:
+            Suspended: this driver has let go of the run.
+        """
         driver = self._driver
         if self._closed:
             raise Suspended
         seen = driver.view.outsider_lsn  # what is sent ahead may fold more: the caller has not looked at that
         if look and self._waiting:
-            self._send(())
+            self.send(())
         at, branch = clock.wall_us(), driver.line.id
         dated = [*self._waiting, *((event, at) for event in events)]
         records = tuple([codec.record(event, branch=branch, at=when) for event, when in dated])
@@ -209,7 +213,7 @@ class Outbox:
             lined = driver.hands.line_up(event, at, ready=False)
             if lined is not None:
                 due.append(lined)
-        sent = self._newest = Sent(self, dated, due)
+        sent = self._newest = Sent(driver.main, self, dated, due)
         self.sending += 1
         blobs, self._blobs = tuple(self._blobs), []
         driver.worker.door.submit(
@@ -242,12 +246,6 @@ class Outbox:
             except Exception as error:  # noqa: BLE001 (the log holds it: this driver must not go on; others' tickets wait)
                 sent.error = error
                 driver.ending.stop(error)
-        future = sent.future
-        if future is not None and not future.done():
-            if sent.error is None:
-                future.set_result(None)
-            else:
-                future.set_exception(sent.error)
 
     def _fold_own(self, sent: Sent, at: Committed) -> None:
         driver = self._driver
@@ -293,7 +291,7 @@ class Outbox:
     def flush(self) -> None:
         """Append what waits, before the driver lets go of the run."""
         if self._waiting and not self._closed:
-            self._send(())
+            self.send(())
 
 
 class LoopDoor:
@@ -307,6 +305,7 @@ class LoopDoor:
         self._worker = worker
         self._loop = asyncio.get_running_loop()
         self._armed = False
+        self._awake: deque[Sent] = deque()
 
     @property
     def commits(self) -> int:
@@ -321,8 +320,7 @@ class LoopDoor:
         if self._worker.open_guards <= 1 and self._door.waiting == 1:
             self._door.flush()
         else:
-            self._armed = True
-            self._loop.call_soon(self._turn, context=empty())
+            self._arm()
 
     def flush_now(self) -> None:
         """Commit what waits, in place."""
@@ -332,11 +330,25 @@ class LoopDoor:
         """Append for an outsider and wait in place."""
         self._door.append(batch)
 
-    def _turn(self) -> None:
-        self._armed = False
-        self._door.flush()
+    def _arm(self) -> None:
+        if not self._armed:
+            self._armed = True
+            self._loop.call_soon(self._turn, context=empty())
 
-    @staticmethod
-    def _told(tickets: Sequence[Ticket]) -> None:
+    def _turn(self) -> None:
+        try:
+            self._door.flush()
+        finally:
+            self._armed = False
+            while self._awake:
+                self._awake.popleft().wake()
+
+    def _told(self, tickets: Sequence[Ticket]) -> None:
+        """All that has landed is folded before anybody acts on it; who waits goes on in this turn, or the next."""
         for ticket in tickets:
-            ticket.owner.box.landed(ticket.owner, ticket)
+            sent: Sent = ticket.owner
+            sent.box.landed(sent, ticket)
+            if sent.wakeup is not None:
+                self._awake.append(sent)
+        if self._awake:
+            self._arm()
