@@ -123,7 +123,7 @@ class Guard:
     async def proceed(self) -> Closed:
         """Go on from a durable Pending, or from a send that is known to have done nothing."""
         planned = plan(self.port.intent(self.key), Send(called_off=self.called_off))
-        if planned.then in {Then.LEAVE, Then.CLIMB}:
+        if planned.then is Then.LEAVE or planned.then is Then.CLIMB:
             return await self.climb()
         if planned.then is not Then.CALL:
             return Stopped(why=self.called_off)

@@ -48,7 +48,10 @@ class EffectPort:
         self._effects = effects
         self._driver = effects.driver
         self._scope = scope
-        self.threads = effects.driver.worker.threads
+        driver = effects.driver
+        self.threads = driver.worker.threads
+        # Asked several times in each effect: the run answers by itself.
+        self.intent, self.stopping, self.lease_left_s = driver.intent, driver.stopping, driver.lease_left_s
 
     def append(self, *events: Event) -> Awaitable[None]:
         """Append under the run's epoch; durable once awaited."""
@@ -88,10 +91,6 @@ class EffectPort:
         self._driver.worker.body_ended(self._driver)
         self._driver.loop.arm()
 
-    def intent(self, key: Key) -> IntentView:
-        """What is known of an intent."""
-        return self._driver.intent(key)
-
     def request(self, request_id: str) -> RequestView:
         """What is known of a request id."""
         return self._driver.view.requests[request_id]
@@ -112,18 +111,10 @@ class EffectPort:
         """What stands behind poimen calls made in the body."""
         return BodyScope(self._driver.where(key[0], key[1]), request_id, probing=probing)
 
-    def stopping(self) -> str:
-        """Why the run stops."""
-        return self._driver.stopping()
-
     def held(self) -> str:
         """Why nothing may be dispatched in this attempt."""
         unknown = self._scope is not None and self._scope.unknown
         return "another effect of this attempt is unknown" if unknown else ""
-
-    def lease_left_s(self) -> float:
-        """Seconds until the right to send ends."""
-        return self._driver.lease_left_s()
 
     @property
     def epoch(self) -> int:

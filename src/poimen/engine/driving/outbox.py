@@ -199,13 +199,16 @@ class Outbox:
             Suspended: this driver has let go of the run.
         """
         driver = self._driver
+        view = driver.view
         if self._closed:
             raise Suspended
-        seen = driver.view.outsider_lsn  # what is sent ahead may fold more: the caller has not looked at that
+        seen = view.outsider_lsn  # what is sent ahead may fold more: the caller has not looked at that
         if look and self._waiting:
             self.send(())
         at, branch = clock.wall_us(), driver.line.id
-        dated = [*self._waiting, *((event, at) for event in events)]
+        dated = self._waiting.copy()
+        for event in events:
+            dated.append((event, at))
         records = tuple([codec.record(event, branch=branch, at=when) for event, when in dated])
         self._waiting = []
         due: list[HandOver] = []
@@ -218,9 +221,9 @@ class Outbox:
         blobs, self._blobs = tuple(self._blobs), []
         driver.worker.door.submit(
             Batch(
-                run=driver.run,
+                run=view.run,
                 records=records,
-                epoch=driver.epoch,
+                epoch=driver.lease.epoch,
                 seen=seen if look else None,
                 state=state_after(events),
                 blobs=blobs,
