@@ -100,9 +100,9 @@ class _Ended:
         self.error = error
 
 
-async def _contained(call: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+async def _contained(fn: Callable[..., Coroutine[Any, Any, Any]], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     try:
-        return await call()
+        return await fn(*args, **kwargs)
     except (SystemExit, KeyboardInterrupt) as error:
         return _Ended(error)
 
@@ -152,11 +152,11 @@ class OpenCall(Awaited):
         self._future: asyncio.Future[Any]
         if is_async:
             self._begun = loop.time()
-            self._future = loop.create_task(_contained(lambda: fn(*args, **kwargs)), context=context)
+            self._future = loop.create_task(_contained(fn, args, kwargs), context=context)
         else:
             self._queued = threads.submit(self._in_thread, lambda: context.run(fn, *args, **kwargs))
             self._future = asyncio.wrap_future(self._queued, loop=loop)
-        self._future.add_done_callback(self._ended)
+        self._future.add_done_callback(self._ended, context=context)
 
     def _in_thread(self, call: Callable[[], Any]) -> Any:
         self._begun = self._loop.time()

@@ -96,7 +96,7 @@ class Driver:
         self.moving = 0
         self.threads = Threads(self)
         self.timers = Timers(self)
-        self.over = CallFuture(self.loop, lambda _future: None)
+        self.over = CallFuture(self.loop, None, None)
         self.over.set_result(None)
         self.background: set[asyncio.Task[Any]] = set()
         self.done: asyncio.Future[str] = self.main.create_future()

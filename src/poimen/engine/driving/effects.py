@@ -164,6 +164,7 @@ class Effects:
 
     def __init__(self, driver: Driver) -> None:
         self.driver = driver
+        self._port = EffectPort(self, None)
         self.guards: dict[Key, Guard] = {}
         self.running: dict[Key, int] = {}
         self.at_work: dict[Guard, asyncio.Task[None]] = {}
@@ -256,7 +257,8 @@ class Effects:
         return bool(first) and lapse is not None and known.did_nothing
 
     def _guard(self, spec: ToolSpec, pending: IntentPending, scope: AttemptScope | None, packed: bytes) -> Guard:
-        guard = Guard(EffectPort(self, scope), spec, pending, packed)
+        port = self._port if scope is None else EffectPort(self, scope)
+        guard = Guard(port, spec, pending, packed)
         self.guards[guard.key] = guard
         return guard
 
