@@ -48,7 +48,7 @@ _NOTHING: Final = contextvars.Context()
 class CallFuture(asyncio.Future[Any]):
     """The result of a call. A cancellation is noted, and acted upon when the call's end is durable."""
 
-    def __init__(self, loop: RunLoop, scope: Scope | None, call: Call | None) -> None:
+    def __init__(self, loop: RunLoop, scope: WorkflowScope | AttemptScope | None, call: Call | None) -> None:
         super().__init__(loop=loop)
         self.cancel_asked = False
         self._scope = scope
@@ -203,10 +203,6 @@ class Scope:
         """What a hostile loop in a dropped run is given: nothing, for ever."""
         await asyncio.get_running_loop().create_future()
 
-    def cancel(self, call: Call) -> None:
-        """The code no longer wants a call that it has made here."""
-        raise NotImplementedError
-
     async def _wait(self, spec: ToolSpec, begin: Callable[..., CallFuture], *given: Any) -> Any:
         if self.spins:
             await self.parked()
@@ -255,8 +251,8 @@ class WorkflowScope(Scope):
         call = Call(self.key(spec, options), 0, spec, packed, values.digest(packed), options)
         return self._wait(spec, self.driver.steps.begin, call)
 
-    @override
     def cancel(self, call: Call) -> None:
+        """The code no longer wants a call."""
         self.driver.steps.cancel(call)
 
     def future(self, call: Call) -> CallFuture:
@@ -319,8 +315,8 @@ class AttemptScope(Scope):
         known = self.recorded.get(self.ordinal) or self.inherited.get(self.ordinal)
         return known is not None and known.pending.tool == spec.name
 
-    @override
     def cancel(self, call: Call) -> None:
+        """The code no longer wants an effect."""
         self.driver.effects.cancel(self, call)
 
     def future(self, call: Call) -> CallFuture:
