@@ -85,16 +85,22 @@ def jitter(spread: float) -> float:
 class _Ids:
     """Record ids are many: one random prefix a process and fork, then a counter."""
 
-    pid = -1
     prefix = b""
     n = 0
+
+    @classmethod
+    def forget(cls) -> None:
+        """A fork begins anew."""
+        cls.prefix = b""
+
+
+os.register_at_fork(after_in_child=_Ids.forget)
 
 
 def record_id() -> bytes:
     """16 bytes, unique: 10 random bytes of this process, then a counter."""
-    pid = os.getpid()
-    if _Ids.pid != pid:
-        _Ids.pid, _Ids.prefix, _Ids.n = pid, _source.random_bytes(10), 0
+    if not _Ids.prefix:
+        _Ids.prefix, _Ids.n = _source.random_bytes(10), 0
     _Ids.n += 1
     return _Ids.prefix + _Ids.n.to_bytes(6, "big")
 

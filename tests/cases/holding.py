@@ -76,7 +76,7 @@ class HeldDoor(LoopDoor):
             if driver is not None:
                 driver.outbox.catch_up()
         else:
-            self._turn()
+            self._loop.call_soon(self._turn)
 
     @override
     def submit(self, batch: Any, sent: Any) -> None:
@@ -96,7 +96,8 @@ class HeldDoor(LoopDoor):
         else:
             super()._turn()
 
-    def _told(self, tickets: Sequence[Ticket]) -> None:  # type: ignore[override]
+    @override
+    def _told(self, tickets: Sequence[Ticket]) -> None:
         if self._kept or (self._after and self._has(tickets)):
             self._kept += tickets
             self._held.set()

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from poimen.engine import worker
+from poimen.kernel.attempt import AttemptState
 from poimen.kernel.intent import IntentCommitted, IntentDispatched, IntentPending, ReadDropped, RuleApplied
 from tests.engine.playing import Play, difference
 from tests.engine.programs import SLOT_S, FarSide
@@ -84,6 +85,9 @@ def comparable(play: Play, first: Played) -> list[int]:
     assert play.cell.far is not None
     off = play.cell.far.called_off
     other = {i.id.local for i in first.line.intents() if i.pending.request_id in off or i.timed_out}
+    # called off before its body had begun: the far side has not heard of it
+    ended = (attempt for step in first.line.steps.values() for attempt in step.attempts)
+    other |= {i.id.local for a in ended if a.state is AttemptState.CANCELLED for i in a.intents.values()}
     ends = set(first.cuts())
     return [at for at, under_way in enumerate(in_flight(first), 1) if at in ends and not under_way & other]
 

@@ -21,11 +21,12 @@ from typing import TYPE_CHECKING, Any, Final
 from poimen.declare import sealed
 from poimen.declare.calling import CALLER
 from poimen.gate import points
+from poimen.gate.port import Awaited
 from poimen.kernel.errors import NotSent
 
 if TYPE_CHECKING:
     import concurrent.futures
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Generator
 
     from poimen.declare.calling import Caller
     from poimen.declare.sealed import Token
@@ -99,14 +100,14 @@ class _Ended:
         self.error = error
 
 
-async def _contained(call: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+async def _contained(fn: Callable[..., Coroutine[Any, Any, Any]], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     try:
-        return await call()
+        return await fn(*args, **kwargs)
     except (SystemExit, KeyboardInterrupt) as error:
         return _Ended(error)
 
 
-class OpenCall:
+class OpenCall(Awaited):
     """One run of a body, from its first line to its end.
 
     Arguments:
@@ -120,7 +121,7 @@ class OpenCall:
         late: told of the end when it comes after the call was given up.
     """
 
-    __slots__ = ("_begun", "_done", "_future", "_late", "_loop", "_name", "_never", "_queued", "_timers", "_why")
+    __slots__ = ("_begun", "_future", "_late", "_name", "_never", "_over", "_queued", "_timers", "_why")
 
     def __init__(
         self,
@@ -143,7 +144,8 @@ class OpenCall:
         self._begun = 0.0
         self._queued: concurrent.futures.Future[Any] | None = None
         self._timers: list[asyncio.TimerHandle] = []
-        self._done: asyncio.Future[Ended] = loop.create_future()
+        self._over: Ended | None = None
+        self.wakeup = None
         context = _NO_CALLER.copy()
         context.run(CALLER.set, caller)
         fn = body(token)
@@ -152,11 +154,11 @@ class OpenCall:
         self._future: asyncio.Future[Any]
         if is_async:
             self._begun = loop.time()
-            self._future = loop.create_task(_contained(lambda: fn(*args, **kwargs)), name=what, context=context)
+            self._future = loop.create_task(_contained(fn, args, kwargs), name=what, context=context)
         else:
             self._queued = threads.submit(self._in_thread, lambda: context.run(fn, *args, **kwargs))
             self._future = asyncio.wrap_future(self._queued, loop=loop)
-        self._future.add_done_callback(self._ended)
+        self._future.add_done_callback(self._ended, context=context)
 
     def _in_thread(self, call: Callable[[], Any]) -> Any:
         self._begun = self._loop.time()
@@ -174,10 +176,16 @@ class OpenCall:
         """
         self._timers.append(self._loop.call_later(timeout_s, self._time_up, timeout_s, grace_s))
         try:
-            return await self._done
+            return await self
         finally:
             for timer in self._timers:
                 timer.cancel()
+
+    def __await__(self) -> Generator[OpenCall, None, Ended]:
+        while self._over is None:
+            self._asyncio_future_blocking = True
+            yield self
+        return self._over
 
     def _time_up(self, timeout_s: float, grace_s: float) -> None:
         if not self._begun:
@@ -195,7 +203,7 @@ class OpenCall:
             why: `timeout` or `cancel`.
             grace_s: how long it has to finish.
         """
-        if self._done.done() or self._why:
+        if self._over is not None or self._why:
             return
         self._why = why
         if self._queued is not None and self._queued.cancel():
@@ -208,8 +216,9 @@ class OpenCall:
             self._future.cancel()
 
     def _give_up(self) -> None:
-        if not self._done.done():
-            self._done.set_result(GivenUp(self._why))
+        if self._over is None:
+            self._over = GivenUp(self._why)
+            self.wake()
 
     def _ended(self, future: asyncio.Future[Any]) -> None:
         ended: Value | Raised
@@ -220,10 +229,11 @@ class OpenCall:
             if error is None and isinstance(found := future.result(), _Ended):
                 error = found.error
             ended = Value(future.result()) if error is None else Raised(error, self._why)
-        if self._done.done():
+        if self._over is not None:
             self._late(ended)
         else:
-            self._done.set_result(ended)
+            self._over = ended
+            self.wake()
 
 
 def place(caller: Caller) -> str:

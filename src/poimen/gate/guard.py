@@ -24,9 +24,9 @@ from poimen.gate import _call, outcome, points
 from poimen.gate._call import Ended, GivenUp, Raised, Value
 from poimen.gate.error_record import message_of
 from poimen.gate.ladder import climb, read_answer, unsendable
-from poimen.gate.port import Closed, Dropped, Key, Known, Port, Refused, Stopped
+from poimen.gate.port import Closed, Dropped, Key, Known, Port, Stopped
 from poimen.kernel.effect_class import EffectClass
-from poimen.kernel.errors import Fenced, StorageFailed, Suspended, invariant
+from poimen.kernel.errors import Conflict, Fenced, StorageFailed, Suspended, invariant
 from poimen.kernel.intent import NOT_CALLED, ErrorRecord, LateOutcome, NotSentOutcome
 from poimen.kernel.plan import Answer, Claim, Plan, Send, Then, plan
 
@@ -71,7 +71,6 @@ class Guard:
         "_open",
         "_stop",
         "_unused",
-        "begun_us",
         "error",
         "key",
         "packed",
@@ -92,7 +91,6 @@ class Guard:
         self.key: Key = (pending.step, pending.attempt, pending.ordinal)
         self.error: BaseException | None = None
         self.running = 0
-        self.begun_us = 0  # when the last send of this process began: its record may have waited for the log
         self._stop = ""
         self._open: _call.OpenCall | None = None
 
@@ -141,25 +139,25 @@ class Guard:
     async def proceed(self) -> Closed:
         """Go on from a durable Pending, or from a send that is known to have done nothing."""
         planned = plan(self.port.intent(self.key), Send(called_off=self.called_off))
-        if planned.then in {Then.LEAVE, Then.CLIMB}:
+        if planned.then is Then.LEAVE or planned.then is Then.CLIMB:
             return await self.climb()
         if planned.then is not Then.CALL:
             return Stopped(why=self.called_off)
         # 2. from here on it may have been sent
-        begun_us = clock.boot_us()  # its time counts from here: by that, probe and key know when it must have ended
+        planned_us = clock.boot_us()
         try:
-            await self.port.dispatch(*planned.commit)
-        except Refused:
+            begun_us = await self.port.dispatch(*planned.commit)
+        except Conflict:  # something that was not folded lies below: look again
             return await self.proceed()
         points.reach("dispatched", self.spec.name)
         # 3. the call, unless it was called off or the lease has run out while the record was synced
         send = len(self.port.intent(self.key).sends)
         ended: Outcome | _Maybe
+        why = await unsendable(self, waited_us=begun_us - planned_us)
+        # its time counts from the record: by that, probe and key know when it must have ended
         left_us = self.terms.timeout_us - (clock.boot_us() - begun_us)
-        if why := await unsendable(self):
-            ended = _not_sent(why)
-        elif left_us <= 0:
-            ended = _not_sent("the time of this send was over before the call")
+        if why or left_us <= 0:
+            ended = _not_sent(why or "the time of this send was over before the call")
         else:
             ended = await self._perform_call(send, left_us)
             points.reach("called", self.spec.name)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from poimen import clock, effects
@@ -67,7 +66,7 @@ LADDER = "ladder"
 
 def facts_of(guard: Guard, intent: IntentView) -> Facts:
     """What the kernel needs to know of an open intent, from its records and the clock."""
-    facts = facts_from(
+    return facts_from(
         intent,
         guard.terms,
         guard.port.request(intent.pending.request_id),
@@ -75,7 +74,6 @@ def facts_of(guard: Guard, intent: IntentView) -> Facts:
         latest_us=guard.port.latest_at,
         loaded=probe_loaded(guard.spec, guard.terms),
     )
-    return replace(facts, last_dispatched_at_us=max(facts.last_dispatched_at_us, guard.begun_us))
 
 
 def facts_from(
@@ -114,11 +112,12 @@ def probe_loaded(spec: ToolSpec, terms: Terms) -> bool:
     return spec.probe_name is not None and (terms.probe, terms.probe_version) == (spec.probe_name, spec.version)
 
 
-async def unsendable(guard: Guard) -> str:
-    """Why a send may not be made although its Dispatched is durable: that record may have waited for the log.
+async def unsendable(guard: Guard, *, waited_us: int) -> str:
+    """Why a send may not be made although its Dispatched is durable.
 
     Arguments:
         guard: about to call its tool.
+        waited_us: how long that record has waited for the log since the send was ruled, in microseconds.
     """
     lease_left_s = await guard.port.lease_left_s()
     if guard.called_off:
@@ -126,15 +125,13 @@ async def unsendable(guard: Guard) -> str:
     if lease_left_s <= 0:
         return "the lease ended before the call"
     intent = guard.port.intent(guard.key)
-    guard.begun_us = now_us = clock.wall_us()
-    waited = abs(now_us - intent.sends[-1].at) > LATE_US
-    if not waited or key_ttl_us(guard.terms) is None or intent.demoted_to is not None:
+    if waited_us <= LATE_US or key_ttl_us(guard.terms) is None or intent.demoted_to is not None:
         return ""
     first = guard.port.request(intent.pending.request_id).first_dispatched_at
     if first == intent.sends[-1].at:
         return ""  # the key is no older than this send
     latest = guard.port.latest_at
-    lapse = key_lapse(guard.terms, first_dispatched_at_us=first, now_us=now_us, latest_known_us=latest)
+    lapse = key_lapse(guard.terms, first_dispatched_at_us=first, now_us=clock.wall_us(), latest_known_us=latest)
     return f"{lapse} before the call: its record has waited for the log" if lapse is not None else ""
 
 

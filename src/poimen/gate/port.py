@@ -9,9 +9,12 @@ Source: design protocol.md, section 3.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 if TYPE_CHECKING:
+    import asyncio
+    import contextvars
+    from collections.abc import Awaitable, Callable
     from concurrent.futures import ThreadPoolExecutor
 
     from poimen.declare.calling import Caller
@@ -25,8 +28,41 @@ Key: TypeAlias = tuple[str, int, int]
 ProbeSays: TypeAlias = Literal["landed", "absent", "unknown"]
 
 
-class Refused(Exception):
-    """The log refused a Dispatched: something that was not folded lies below it. Look again."""
+class Awaited:
+    """What one asyncio task waits for, with `yield self` in its `__await__`: a future that takes no turn of the loop.
+
+    A future wakes its task by a handle of the loop, which costs more than what is done in between. This one lets the
+    task go on in place, in a plain callback of the loop, in which none of the loop's tasks runs.
+
+    Attributes:
+        wakeup: lets the task go on, called with this in `context`; None while no task waits.
+    """
+
+    __slots__ = ("_asyncio_future_blocking", "_loop", "context", "wakeup")
+
+    _loop: asyncio.AbstractEventLoop
+    wakeup: Callable[[Awaited], object] | None
+    context: contextvars.Context
+
+    result = staticmethod(bool)
+    """What the task asks for when it goes on: nothing. What it has waited for says how that ended."""
+
+    def add_done_callback(self, wakeup: Callable[[Any], object], *, context: contextvars.Context) -> None:
+        """Whom to wake: told by the task itself."""
+        self.wakeup, self.context = wakeup, context
+
+    def wake(self) -> None:
+        """Let the task go on, if one waits."""
+        wakeup, self.wakeup = self.wakeup, None
+        if wakeup is not None:
+            self.context.run(wakeup, self)
+
+    def cancel(self, msg: Any = None) -> bool:  # noqa: ARG002 (asyncio's signature)
+        """The task was cancelled: it goes on in the next turn, and is told so by itself."""
+        wakeup, self.wakeup = self.wakeup, None
+        if wakeup is not None:
+            self._loop.call_soon(wakeup, self, context=self.context)
+        return False
 
 
 class Port(Protocol):
@@ -34,12 +70,16 @@ class Port(Protocol):
 
     threads: ThreadPoolExecutor
 
-    async def append(self, *events: Event) -> None:
-        """Append under the run's epoch; durable when it returns. Raises Fenced, CommitUnknown."""
+    def append(self, *events: Event) -> Awaitable[object]:
+        """Append under the run's epoch; durable once awaited. Raises Fenced, CommitUnknown."""
         ...
 
-    async def dispatch(self, *events: Event) -> None:
-        """Append a Dispatched. Raises Refused when there is something to look at first."""
+    def dispatch(self, *events: Event) -> Awaitable[int]:
+        """Append a Dispatched. Raises Conflict when there is something to look at first.
+
+        Returns:
+            When it was made as recorded, of the clock that only goes on, in microseconds.
+        """
         ...
 
     def late(self, event: LateOutcome) -> None:

@@ -229,7 +229,7 @@ def _ended(
             cause = _COMPLETED
             attempt.value = event.value
             if event.value is None and event.ordinal is not None:
-                attempt.value = step.effects(event.attempt)[event.ordinal].value
+                attempt.value = step.effect(event.attempt, event.ordinal).value
         case AttemptFailed():
             cause = a.Errored()
             attempt.error = event.error

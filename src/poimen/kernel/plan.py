@@ -36,21 +36,21 @@ if TYPE_CHECKING:
 # ---- what is wanted ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Claim:
     """Make an effect that has no intent yet."""
 
     pending: IntentPending
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Send:
     """Send it, unless it was called off. `called_off` says why nothing may be dispatched; empty: it may."""
 
     called_off: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Answer:
     """Send number `send` has ended; without `outcome` nobody knows how. `why` is for the record of a dropped READ."""
 
@@ -82,7 +82,7 @@ class Then(Enum):
     LEAVE = "leave"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Plan:
     """Records to make durable first, and what to do then."""
 

@@ -220,6 +220,11 @@ class StepView:
         own = self.attempts[attempt - 1].intents
         return {**self.inherited(attempt), **own} if attempt > 1 else dict(own)
 
+    def effect(self, attempt: int, ordinal: int) -> IntentView:
+        """The effect that attempt `attempt` sees at `ordinal`: its own, or one that it inherited."""
+        own = self.attempts[attempt - 1].intents.get(ordinal)
+        return own if own is not None else self.inherited(attempt)[ordinal]
+
     def inherited(self, attempt: int) -> dict[int, IntentView]:
         """What attempt `attempt` takes over from the one before.
 

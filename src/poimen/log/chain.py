@@ -65,9 +65,12 @@ def link(  # noqa: PLR0917 (called for each record: keywords would cost a tenth 
     Returns:
         32 bytes.
     """
-    r, b, k, s = run.encode(), branch.encode(), kind.encode(), subject.encode()
-    header = _HEADER(lsn, at, epoch, len(record_id), len(r), len(b), len(k), len(s), len(body))
-    return sha256(b"".join((prev, header, record_id, r, b, k, s, body))).digest()
+    names = (run + branch + kind + subject).encode()
+    r, b, k, s = len(run), len(branch), len(kind), len(subject)
+    if len(names) != r + b + k + s:  # else each character is one byte
+        r, b, k, s = len(run.encode()), len(branch.encode()), len(kind.encode()), len(subject.encode())
+    header = _HEADER(lsn, at, epoch, len(record_id), r, b, k, s, len(body))
+    return sha256(b"".join((prev, header, record_id, names, body))).digest()
 
 
 def link_of(prev: bytes, record: Record) -> bytes:

@@ -131,8 +131,8 @@ class _Forms(dict[type, "Callable[[Any], msgspec.Struct]"]):
                 given[n] = turn(given[n])
             return struct(*tag, *given)
 
-        self[cls] = form
-        return form
+        self[cls] = made = form if tag or turns else lambda value: struct(*get(value))
+        return made
 
 
 _FORMS: Final = _Forms()
@@ -199,7 +199,9 @@ def record(event: e.Event, *, branch: str, at: int | None = None) -> NewRecord:
             _reader(cls)(body)
         except (msgspec.MsgspecError, TypeError, ValueError, KeyError) as error:
             raise NotStorable(f"a record of kind {kind} cannot be written: {error}", hint="give text as str") from error
-    return NewRecord(clock.record_id(), branch, kind, e.subject(event), body, clock.wall_us() if at is None else at)
+    written = clock.wall_us() if at is None else at
+    # past the named tuple's own constructor: this runs for each record
+    return tuple.__new__(NewRecord, (clock.record_id(), branch, kind, e.SUBJECTS[cls](event), body, written))
 
 
 # ---- back ------------------------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from poimen.declare.storing.leaves import LEAVES
 from poimen.kernel.errors import NotStorable
 
 _BY_POSITION: Final = frozenset({Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD})
+_UNKNOWN: Final = object()
 _GATHERED: Final = frozenset({Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD})
 
 
@@ -58,7 +59,7 @@ class Parameters:
     Make it with `Parameters.of(fn)`.
     """
 
-    __slots__ = ("_fn", "_plan", "_scope", "_signature", "_where")
+    __slots__ = ("_fn", "_plan", "_result", "_scope", "_signature", "_where")
 
     def __init__(self, fn: Callable[..., Any]) -> None:
         bare = inspect.unwrap(fn)
@@ -69,6 +70,7 @@ class Parameters:
         self._where = f"{name} ({PurePath(code.co_filename).name}:{code.co_firstlineno})" if code else name
         self._signature: inspect.Signature | None = None
         self._plan: _Plan | None = None
+        self._result: Any = _UNKNOWN
 
     @classmethod
     def of(cls, fn: Callable[..., Any]) -> Parameters:
@@ -100,11 +102,13 @@ class Parameters:
         Raises:
             NotStorable: when an annotation cannot be evaluated.
         """
-        try:
-            found = self._evaluated().return_annotation
-        except Refusal as refusal:
-            raise refusal.error("result", where=self._where) from refusal.__cause__
-        return Any if found is inspect.Signature.empty else found
+        if self._result is _UNKNOWN:
+            try:
+                found = self._evaluated().return_annotation
+            except Refusal as refusal:
+                raise refusal.error("result", where=self._where) from refusal.__cause__
+            self._result = Any if found is inspect.Signature.empty else found
+        return self._result
 
     def check(self) -> None:
         """Refuse a function whose arguments, defaults or result can never be stored.
@@ -167,7 +171,9 @@ class Parameters:
         Raises:
             NotStorable: when it does not fit the parameters (the function has changed since).
         """
-        plan = self._ready()
+        plan = self._plan
+        if plan is None or plan.generation != REGISTRY.generation:
+            plan = self._ready()
         name = "arguments"
         try:
             tree = from_bytes(body)

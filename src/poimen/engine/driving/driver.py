@@ -38,7 +38,7 @@ from poimen.kernel.views import trunk
 
 if TYPE_CHECKING:
     import contextvars
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Sequence
 
     from poimen.declare.specs import OnUnknown, ToolSpec, WorkflowSpec
     from poimen.engine.driving.scopes import Call
@@ -97,7 +97,7 @@ class Driver:
         self.moving = 0
         self.threads = Threads(self)
         self.timers = Timers(self)
-        self.over = CallFuture(self.loop, lambda _future: None)
+        self.over = CallFuture(self.loop, None, None)
         self.over.set_result(None)
         self.background: set[asyncio.Task[Any]] = set()
         self.done: asyncio.Future[str] = self.main.create_future()
@@ -211,16 +211,14 @@ class Driver:
         """Append records without waiting; a failure stops this driver."""
         self.outbox.post(events)
 
-    async def append(self, events: Sequence[Event], *, look: bool = False) -> None:
-        """Append records; durable when it returns.
+    def append(self, events: Sequence[Event], *, look: bool = False) -> Awaitable[int]:
+        """Append records; durable once awaited, which gives their time (`clock.boot_us`).
 
         Raises:
             Conflict: with `look`: there is something to look at first; it is folded now.
             Fenced, CommitUnknown, StorageFailed: this run can no longer be driven here.
         """
-        waiting = self.outbox.send(events, look=look)
-        if waiting is not None:
-            await waiting
+        return self.outbox.send(events, look=look)
 
     def append_outside(self, event: Event, lost: Callable[[PoimenError], None]) -> None:
         """Append as an outsider, whoever drives the run now; `lost` is told why it cannot be kept."""

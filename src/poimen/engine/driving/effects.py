@@ -22,15 +22,15 @@ from poimen.engine.driving.replay import SHOWN
 from poimen.engine.driving.scopes import AttemptScope, BodyScope, Call, CallFuture
 from poimen.engine.eventloop.loop import empty
 from poimen.gate.guard import Guard
-from poimen.gate.port import Closed, Dropped, Key, Known, Landed, Refused, Stopped, Unknown
+from poimen.gate.port import Closed, Dropped, Key, Known, Landed, Stopped, Unknown
 from poimen.gate.request_id import generation, read_request_id, request_id
 from poimen.kernel.effect_class import EffectClass, Terms, stricter
-from poimen.kernel.errors import CodeChanged, Conflict, PoimenError, Suspended
+from poimen.kernel.errors import CodeChanged, PoimenError, Suspended
 from poimen.kernel.intent import IntentDemoted, IntentPending, RuleApplied, short
 from poimen.kernel.resolution import key_lapse
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Awaitable, Coroutine
 
     from poimen.declare.specs import Options, ToolSpec
     from poimen.engine.driving.driver import Driver
@@ -48,20 +48,20 @@ class EffectPort:
         self._effects = effects
         self._driver = effects.driver
         self._scope = scope
-        self.threads = effects.driver.worker.threads
+        driver = effects.driver
+        self.threads = driver.worker.threads
+        # Asked several times in each effect: the run answers by itself.
+        self.intent, self.stopping, self.lease_left_s = driver.intent, driver.stopping, driver.lease_left_s
 
-    async def append(self, *events: Event) -> None:
-        """Append under the run's epoch; durable when it returns."""
-        await self._driver.append(events)
+    def append(self, *events: Event) -> Awaitable[int]:
+        """Append under the run's epoch; durable once awaited."""
+        return self._driver.append(events)
 
-    async def dispatch(self, *events: Event) -> None:
+    def dispatch(self, *events: Event) -> Awaitable[int]:
         """Append a Dispatched, unless something that was not folded lies below it."""
         if self._driver.draining:
             raise Suspended
-        try:
-            await self._driver.append(events, look=True)
-        except Conflict as conflict:
-            raise Refused from conflict
+        return self._driver.append(events, look=True)
 
     def late(self, event: LateOutcome | RuleApplied) -> None:
         """Append as an outsider; a log that is closed by then can keep nothing any more."""
@@ -92,10 +92,6 @@ class EffectPort:
         self._driver.worker.lingering.body_ended(self._driver)
         self._driver.loop.arm()
 
-    def intent(self, key: Key) -> IntentView:
-        """What is known of an intent."""
-        return self._driver.intent(key)
-
     def request(self, request_id: str) -> RequestView:
         """What is known of a request id."""
         return self._driver.view.requests[request_id]
@@ -116,18 +112,10 @@ class EffectPort:
         """What stands behind poimen calls made in the body."""
         return BodyScope(self._driver.where(key[0], key[1]), request_id, probing=probing)
 
-    def stopping(self) -> str:
-        """Why the run stops."""
-        return self._driver.stopping()
-
     def held(self) -> str:
         """Why nothing may be dispatched in this attempt."""
         unknown = self._scope is not None and self._scope.unknown
         return "another effect of this attempt is unknown" if unknown else ""
-
-    async def lease_left_s(self) -> float:
-        """Seconds until the right to send ends."""
-        return await self._driver.lease_left_s()
 
     @property
     def epoch(self) -> int:
@@ -177,9 +165,10 @@ class Effects:
 
     def __init__(self, driver: Driver) -> None:
         self.driver = driver
+        self._port = EffectPort(self, None)
         self.guards: dict[Key, Guard] = {}
         self.running: dict[Key, int] = {}
-        self.at_work = 0
+        self.at_work: dict[Guard, asyncio.Task[None]] = {}
 
     # ---- in a step -----------------------------------------------------------------------------------------------
 
@@ -269,7 +258,8 @@ class Effects:
         return bool(first) and lapse is not None and known.did_nothing
 
     def _guard(self, spec: ToolSpec, pending: IntentPending, scope: AttemptScope | None, packed: bytes) -> Guard:
-        guard = Guard(EffectPort(self, scope), spec, pending, packed)
+        port = self._port if scope is None else EffectPort(self, scope)
+        guard = Guard(port, spec, pending, packed)
         self.guards[guard.key] = guard
         return guard
 
@@ -277,10 +267,7 @@ class Effects:
         driver = self.driver
         driver.moving += 1
         driver.worker.open_guards += 1
-        self.at_work += 1
-        running = driver.main.create_task(self._run(guard, work, scope), context=empty())
-        driver.background.add(running)
-        running.add_done_callback(driver.background.discard)
+        self.at_work[guard] = driver.main.create_task(self._run(guard, work, scope), context=empty())
 
     async def _run(self, guard: Guard, work: Coroutine[Any, Any, Closed], scope: AttemptScope | None) -> None:
         driver = self.driver
@@ -299,7 +286,7 @@ class Effects:
             driver.ending.stop(error)
         finally:
             driver.moving -= 1
-            self.at_work -= 1
+            self.at_work.pop(guard, None)
             driver.loop.arm()
 
     def _note_original(self, guard: Guard) -> None:

@@ -78,7 +78,7 @@ class Hands:
 
     def next(self) -> bool:
         """Hand over one result; False when there is none that can be."""
-        if self._inherited():
+        if self._heirs and self._inherited():
             return True
         line, driver = self._line, self._driver
         while line:
@@ -245,7 +245,7 @@ class Hands:
                 value = event.value
                 if value is None:
                     step = self._driver.line.steps[event.step]
-                    value = step.effects(event.attempt)[event.ordinal or 0].value
+                    value = step.effect(event.attempt, event.ordinal or 0).value
                 self._value(call, value)
             case AttemptFailed() | AttemptTimedOut():
                 original = self._driver.attempts.originals.pop(call.key, None)

@@ -15,6 +15,7 @@ from poimen import clock
 from poimen.blobs.api import INLINE_BYTES
 from poimen.engine.eventloop.loop import empty
 from poimen.engine.reading import fold_in
+from poimen.gate.port import Awaited
 from poimen.kernel.errors import Conflict, PoimenError, Suspended, invariant
 from poimen.kernel.events import (
     EVENTUAL,
@@ -29,7 +30,7 @@ from poimen.log.writer import IN_PLACE_S
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Sequence
+    from collections.abc import Generator, Sequence
 
     from poimen.engine.driving.driver import Driver
     from poimen.engine.driving.replay import HandOver
@@ -42,18 +43,44 @@ WAIT_S: Final = 0.1
 """How long a record that may wait, waits."""
 
 
-class Sent:
-    """One batch on its way, and what is to be done when it has landed."""
+class Sent(Awaited):
+    """One batch on its way, and what is to be done when it has landed; awaited, it is durable and folded.
 
-    __slots__ = ("box", "due", "error", "events", "future", "landed")
+    It gives the time that its records have, of the clock that only goes on, in microseconds.
 
-    def __init__(self, box: Outbox, events: list[tuple[Event, int]], due: list[HandOver]) -> None:
+    Raises:
+        Conflict: with `look`, when it was refused.
+        Fenced, CommitUnknown, StorageFailed: this run can no longer be driven here.
+    """
+
+    __slots__ = ("begun_us", "box", "due", "error", "events", "landed")
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, box: Outbox, events: list[tuple[Event, int]], due: list[HandOver]
+    ) -> None:
+        self._loop = loop
+        self.wakeup = None
+        self.begun_us = clock.boot_us()
         self.box = box
         self.events = events
         self.due = due
         self.landed = False
         self.error: BaseException | None = None
-        self.future: asyncio.Future[None] | None = None
+
+    def __await__(self) -> Generator[Sent, None, int]:
+        if not self.landed:
+            self._asyncio_future_blocking = True
+            yield self
+        if self.error is not None:
+            raise self.error
+        return self.begun_us
+
+    def dated(self, at: int) -> None:
+        """Its records stood in line and are written later than they were made: they have this time now."""
+        self.begun_us = clock.boot_us()
+        self.events = [(event, at) for event, _ in self.events]
+        for due in self.due:
+            due.at = at
 
 
 class Outbox:
@@ -121,7 +148,7 @@ class Outbox:
         if left > 0:  # the timer was another record's, which has gone with company: this one may still find some
             self._wait(left)
         else:
-            self._send(())
+            self.send(())
 
     def keep(self, body: bytes) -> Payload:
         """A body as it goes into a record; a larger one becomes a blob of the same transaction or a file before it.
@@ -142,31 +169,10 @@ class Outbox:
 
     # ---- sending -------------------------------------------------------------------------------------------------
 
-    def send(self, events: Sequence[Event], *, look: bool = False) -> asyncio.Future[None] | None:
-        """Append records with what waits; None when they are durable, else a future that says when.
-
-        Arguments:
-            events: of one transaction.
-            look: refuse when an outsider's record that was not folded lies below.
-
-        Raises:
-            Conflict: with `look`, when it was refused at once.
-            Fenced, CommitUnknown, StorageFailed: this run can no longer be driven here.
-            Suspended: this driver has let go of it.
-        """
-        sent = self._send(events, look=look)
-        if sent.landed:
-            if sent.error is not None:
-                raise sent.error
-            return None
-        if sent.future is None:
-            sent.future = self._driver.main.create_future()
-        return sent.future
-
     def post(self, events: Sequence[Event]) -> None:
         """Append records without waiting; a failure stops the driver."""
         if not self._closed:
-            self._send(events)
+            self.send(events)
 
     def send_now(self, events: Sequence[Event]) -> None:
         """Append records and wait in place: for decisions, which are durable before anything else happens.
@@ -175,7 +181,7 @@ class Outbox:
             Fenced, CommitUnknown, StorageFailed: the records are not known to be durable. Where another process has
                 the log locked, this driver lets go of the run: in place it could not be waited for without end.
         """
-        sent = self._send(events)
+        sent = self.send(events)
         if not sent.landed:
             self._driver.worker.door.flush_now(patience_s=IN_PLACE_S)
         locked = self._driver.worker.door.locked
@@ -192,20 +198,31 @@ class Outbox:
         Raises:
             Fenced, CommitUnknown, StorageFailed, Suspended: as `send`.
         """
-        sent = self._send(()) if self._waiting else self._newest
+        sent = self.send(()) if self._waiting else self._newest
         if sent is not None and not sent.landed:
-            sent.future = sent.future or self._driver.main.create_future()
-            await sent.future
+            await sent
 
-    def _send(self, events: Sequence[Event], *, look: bool = False) -> Sent:
+    def send(self, events: Sequence[Event], *, look: bool = False) -> Sent:
+        """Append records with what waits.
+
+        Arguments:
+            events: of one transaction.
+            look: refuse when an outsider's record that was not folded lies below.
+
+        Raises:
+            Suspended: this driver has let go of the run.
+        """
         driver = self._driver
+        view = driver.view
         if self._closed:
             raise Suspended
-        seen = driver.view.outsider_lsn  # what is sent ahead may fold more: the caller has not looked at that
+        seen = view.outsider_lsn  # what is sent ahead may fold more: the caller has not looked at that
         if look and self._waiting:
-            self._send(())
+            self.send(())
         at, branch = clock.wall_us(), driver.line.id
-        dated = [*self._waiting, *((event, at) for event in events)]
+        dated = self._waiting.copy()
+        for event in events:
+            dated.append((event, at))
         records = tuple([codec.record(event, branch=branch, at=when) for event, when in dated])
         self._waiting = []
         due: list[HandOver] = []
@@ -213,14 +230,14 @@ class Outbox:
             lined = driver.hands.line_up(event, at, ready=False)
             if lined is not None:
                 due.append(lined)
-        sent = self._newest = Sent(self, dated, due)
+        sent = self._newest = Sent(driver.main, self, dated, due)
         self.sending += 1
         blobs, self._blobs = tuple(self._blobs), []
         driver.worker.door.submit(
             Batch(
-                run=driver.run,
+                run=view.run,
                 records=records,
-                epoch=driver.epoch,
+                epoch=driver.lease.epoch,
                 seen=seen if look else None,
                 state=state_after(events),
                 blobs=blobs,
@@ -246,12 +263,6 @@ class Outbox:
             except Exception as error:  # noqa: BLE001 (the log holds it: this driver must not go on; others' tickets wait)
                 sent.error = error
                 driver.ending.stop(error)
-        future = sent.future
-        if future is not None and not future.done():
-            if sent.error is None:
-                future.set_result(None)
-            else:
-                future.set_exception(sent.error)
 
     def _fold_own(self, sent: Sent, at: Committed) -> None:
         driver = self._driver
@@ -297,4 +308,4 @@ class Outbox:
     def flush(self) -> None:
         """Append what waits, before the driver lets go of the run."""
         if self._waiting and not self._closed:
-            self._send(())
+            self.send(())

@@ -30,7 +30,15 @@ from poimen.kernel.events import (
     TimerFired,
 )
 from poimen.kernel.fold import tells
-from poimen.kernel.intent import IntentCommitted, IntentResolved, ReadDropped, RuleApplied, short
+from poimen.kernel.intent import (
+    IntentCommitted,
+    IntentDispatched,
+    IntentPending,
+    IntentResolved,
+    ReadDropped,
+    RuleApplied,
+    short,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -66,9 +74,13 @@ def hand_over_of(event: Event, at: int, *, ready: bool) -> HandOver | None:
         at: its time, microseconds since the Unix epoch.
         ready: whether it may be acted upon already.
     """
-    match event:
+    match event:  # the most frequent first
+        case IntentPending() | IntentDispatched():
+            return None
         case AttemptSucceeded() | AttemptCancelled():
             return HandOver("told", event.step, event.attempt, 0, event, at, ready)
+        case IntentCommitted() | IntentResolved() | ReadDropped():
+            return HandOver("effect", event.step, event.attempt, event.ordinal, event, at, ready)
         case StepComputed():
             return HandOver("told", event.step, 1, 0, event, at, ready)
         case AttemptFailed() | AttemptTimedOut():
@@ -78,8 +90,6 @@ def hand_over_of(event: Event, at: int, *, ready: bool) -> HandOver | None:
             return HandOver(kind, event.step, event.attempt, 0, event, at, ready)
         case AttemptStarted():
             return HandOver("start", event.step, event.attempt, 0, event, at, ready) if event.attempt > 1 else None
-        case IntentCommitted() | IntentResolved() | ReadDropped():
-            return HandOver("effect", event.step, event.attempt, event.ordinal, event, at, ready)
         case RuleApplied():
             if tells(event):
                 return HandOver("effect", event.step, event.attempt, event.ordinal, event, at, ready)

@@ -48,10 +48,11 @@ _NOTHING: Final = contextvars.Context()
 class CallFuture(asyncio.Future[Any]):
     """The result of a call. A cancellation is noted, and acted upon when the call's end is durable."""
 
-    def __init__(self, loop: RunLoop, on_cancel: Callable[[CallFuture], None]) -> None:
+    def __init__(self, loop: RunLoop, scope: WorkflowScope | AttemptScope | None, call: Call | None) -> None:
         super().__init__(loop=loop)
         self.cancel_asked = False
-        self._on_cancel = on_cancel
+        self._scope = scope
+        self._call = call
 
     @override
     def cancel(self, msg: Any = None) -> bool:  # noqa: ARG002 (asyncio's signature)
@@ -60,7 +61,8 @@ class CallFuture(asyncio.Future[Any]):
             return False
         if not self.cancel_asked:
             self.cancel_asked = True
-            self._on_cancel(self)
+            if self._scope is not None and self._call is not None:
+                self._scope.cancel(self._call)
         return True
 
     def end_cancelled(self) -> None:
@@ -82,7 +84,7 @@ class Call:
         self.packed = packed
         self.digest = digest
         self.options = options
-        self.context = contextvars.copy_context()
+        self.context = contextvars.copy_context() if spec.kind == "step" else _NOTHING  # code of its own runs in it
         self.parked = False
         self.original: BaseException | None = None
         self.future: CallFuture
@@ -201,13 +203,12 @@ class Scope:
         """What a hostile loop in a dropped run is given: nothing, for ever."""
         await asyncio.get_running_loop().create_future()
 
-    async def _wait(self, begin: Callable[[], CallFuture | None], spec: ToolSpec) -> Any:
+    async def _wait(self, spec: ToolSpec, begin: Callable[..., CallFuture], *given: Any) -> Any:
         if self.spins:
             await self.parked()
         self.refuse_when_dropped()
         self.refuse_when_cancelled(spec)
-        future = begin()
-        return await future if future is not None else None
+        return await begin(self, *given)
 
 
 class WorkflowScope(Scope):
@@ -248,11 +249,15 @@ class WorkflowScope(Scope):
             return self.parked()
         self.refuse_when_dropped()
         call = Call(self.key(spec, options), 0, spec, packed, values.digest(packed), options)
-        return self._wait(lambda: self.driver.steps.begin(self, call), spec)
+        return self._wait(spec, self.driver.steps.begin, call)
+
+    def cancel(self, call: Call) -> None:
+        """The code no longer wants a call."""
+        self.driver.steps.cancel(call)
 
     def future(self, call: Call) -> CallFuture:
         """The future of a call that begins now."""
-        call.future = future = CallFuture(self.driver.loop, lambda _f: self.driver.steps.cancel(call))
+        call.future = future = CallFuture(self.driver.loop, self, call)
         self.calls[call.key] = call
         return future
 
@@ -310,16 +315,20 @@ class AttemptScope(Scope):
                     hint=f"async with asyncio.timeout(...) around {spec.name}, or call it from the workflow",
                 )
             return await self.driver.attempts.inline(self, spec, packed)
-        return await self._wait(lambda: self.driver.effects.begin(self, spec, packed, digest, options), spec)
+        return await self._wait(spec, self.driver.effects.begin, spec, packed, digest, options)
 
     def _was_effect(self, spec: ToolSpec) -> bool:
         """Whether what is pure now is an effect in the record: as such it is known, and not done anew."""
         known = self.recorded.get(self.ordinal) or self.inherited.get(self.ordinal)
         return known is not None and known.pending.tool == spec.name
 
+    def cancel(self, call: Call) -> None:
+        """The code no longer wants an effect."""
+        self.driver.effects.cancel(self, call)
+
     def future(self, call: Call) -> CallFuture:
         """The future of an effect that begins now."""
-        call.future = future = CallFuture(self.driver.loop, lambda _f: self.driver.effects.cancel(self, call))
+        call.future = future = CallFuture(self.driver.loop, self, call)
         self.effects[call.ordinal] = call
         return future
 

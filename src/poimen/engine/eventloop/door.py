@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from typing import TYPE_CHECKING, Final
 
+from poimen import clock
 from poimen._typing import override
 from poimen.engine.eventloop import locked
 from poimen.engine.eventloop.locked import Locked
@@ -39,6 +41,7 @@ class Outside:
     """An outsider's batch on its way; stands where a `Sent` stands."""
 
     __slots__ = ("_then", "box")
+    wakeup = None
 
     def __init__(self, then: Callable[[PoimenError | None], None]) -> None:
         self.box = self
@@ -47,6 +50,9 @@ class Outside:
     def landed(self, _sent: object, ticket: Ticket) -> None:
         """It is durable, or was refused."""
         self._then(ticket.error)
+
+    def dated(self, at: int) -> None:
+        """Its record has another time: nobody here counts from it."""
 
 
 class LoopDoor(Locked):
@@ -64,6 +70,7 @@ class LoopDoor(Locked):
         self._loop = asyncio.get_running_loop()
         self._armed = False
         self._retry: asyncio.TimerHandle | None = None
+        self._awake: deque[Sent] = deque()
 
     @property
     def commits(self) -> int:
@@ -82,7 +89,11 @@ class LoopDoor(Locked):
             self._door.flush()
             if self._door.locked is not None:
                 self._look_after()
-        elif not self._armed:
+        else:
+            self._arm()
+
+    def _arm(self) -> None:
+        if not self._armed:
             self._armed = True
             self._loop.call_soon(self._turn, context=empty())
 
@@ -101,6 +112,8 @@ class LoopDoor(Locked):
             self._retry.cancel()
             self._retry, self._armed = None, False
             self.freed()
+            if self._awake:
+                self._arm()
         elif error is not None:
             self.passes(error)
             if not self._armed:
@@ -144,10 +157,29 @@ class LoopDoor(Locked):
             _log.warning("the log was locked until the end: the last records of %s are not on record", runs)
 
     def _turn(self) -> None:
+        if self._retry is not None:
+            self._date()
         self._armed = False
-        self.flush_now()
+        try:
+            self.flush_now()
+        finally:
+            while self._awake:
+                self._awake.popleft().wake()
 
-    @staticmethod
-    def _told(tickets: Sequence[Ticket]) -> None:
+    def _date(self) -> None:
+        """What a locked log has kept in line happens now: others count from the time of a record."""
+        at = clock.wall_us()
+        for ticket in self._door.in_line():
+            dated = tuple([record._replace(at=at) for record in ticket.batch.records])
+            ticket.batch = ticket.batch._replace(records=dated)
+            ticket.owner.dated(at)
+
+    def _told(self, tickets: Sequence[Ticket]) -> None:
+        """All that has landed is folded before anybody acts on it; who waits goes on in this turn, or the next."""
         for ticket in tickets:
-            ticket.owner.box.landed(ticket.owner, ticket)
+            sent = ticket.owner
+            sent.box.landed(sent, ticket)
+            if sent.wakeup is not None:
+                self._awake.append(sent)
+        if self._awake:
+            self._arm()
