@@ -320,7 +320,7 @@ def holds(n: int) -> int:
     return n
 
 
-@poimen.tool(effect=effects.AT_MOST_ONCE, timeout=0.05, grace=0.01)
+@poimen.tool(effect=effects.AT_MOST_ONCE, timeout=0.5, grace=0.01)
 def telegram(n: int) -> int:
     BEGUN.append(n)
     return n
@@ -339,7 +339,7 @@ async def crowded(threads: int) -> int:
 @poimen.tool(effect=effects.READ)
 async def tick() -> None:
     passed = asyncio.Event()
-    asyncio.get_running_loop().call_later(0.2, passed.set)  # longer than the telegram may take
+    asyncio.get_running_loop().call_later(1.0, passed.set)  # longer than the telegram may take
     await passed.wait()
 
 

@@ -25,7 +25,7 @@ def note(line):
     with open("witness", "a") as far_side:
         far_side.write(line + "\\n")
 
-@poimen.tool(effect=effects.AT_MOST_ONCE, timeout=0.05, grace=0.01)
+@poimen.tool(effect=effects.AT_MOST_ONCE, timeout=0.3, grace=0.01)
 def ask(n: int) -> str:
     note(f"ask {n}")
     if LATE:
@@ -96,7 +96,7 @@ async def siblings(n: int) -> str:
 @poimen.step
 async def times_out(n: int) -> str:
     asked = asyncio.ensure_future(ask.aio(n))
-    done, _ = await asyncio.wait([asked], timeout=0.02)
+    done, _ = await asyncio.wait([asked], timeout=0.1)
     if not done:
         asked.cancel()
         await asyncio.wait([asked])

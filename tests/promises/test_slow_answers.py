@@ -36,8 +36,8 @@ def says_no(how: str) -> str:
     raise (poimen.Rejected if how == "rejected" else poimen.NotSent)("card declined")
 
 
-charge = poimen.tool(effect=effects.AT_MOST_ONCE, timeout=0.05, grace=0.01, name="charge")(says_no)
-tried = poimen.tool(effect=effects.AT_MOST_ONCE, timeout=0.05, grace=0.01, name="tried", attempts=2, backoff=0.0)(
+charge = poimen.tool(effect=effects.AT_MOST_ONCE, timeout=0.3, grace=0.01, name="charge")(says_no)
+tried = poimen.tool(effect=effects.AT_MOST_ONCE, timeout=0.3, grace=0.01, name="tried", attempts=2, backoff=0.0)(
     says_no
 )
 
@@ -90,7 +90,7 @@ def test_a_no_that_comes_late_is_a_no(tmp_path: Path, call: Any, calls: int, err
     assert len(CALLS) == calls
 
 
-@poimen.tool(effect=effects.AT_MOST_ONCE, timeout=0.05, grace=0.01)
+@poimen.tool(effect=effects.AT_MOST_ONCE, timeout=0.3, grace=0.01)
 def deaf(n: int) -> str:
     CALLS.append("deaf")
     GO.wait(timeout=30)
@@ -146,7 +146,7 @@ async def absent(n: int) -> effects.Landed[str] | effects.Absent | effects.Unkno
     return effects.Absent()
 
 
-@poimen.tool(effect=effects.PROBE(absent, lag=timedelta(0)), timeout=0.05, grace=0.01)
+@poimen.tool(effect=effects.PROBE(absent, lag=timedelta(0)), timeout=0.3, grace=0.01)
 def slow_push(n: int) -> str:
     CALLS.append("pushed")
     GO.wait(timeout=30)
@@ -304,7 +304,7 @@ def test_a_call_s_own_time_is_no_change_of_declaration(tmp_path: Path) -> None:
 ENDS: dict[int, threading.Event] = {}
 
 
-@poimen.tool(effect=effects.IDEMPOTENT, timeout=0.05, grace=0.01, max_sends=2)
+@poimen.tool(effect=effects.IDEMPOTENT, timeout=0.3, grace=0.01, max_sends=2)
 def twice_deaf(n: int) -> str:
     CALLS.append("deaf")
     mine = ENDS.setdefault(len(CALLS), threading.Event())
@@ -352,7 +352,7 @@ def test_not_landed_is_refused_until_the_last_body_has_ended(tmp_path: Path) -> 
             end.set()
 
 
-@poimen.tool(effect=effects.AT_MOST_ONCE, timeout=0.05, grace=0.01, attempts=3, backoff=60.0)
+@poimen.tool(effect=effects.AT_MOST_ONCE, timeout=0.3, grace=0.01, attempts=3, backoff=60.0)
 def backs_off(n: int) -> str:
     GO.wait(timeout=30)
     raise poimen.NotSent("not now")

@@ -152,14 +152,10 @@ class Guard:
         points.reach("dispatched", self.spec.name)
         # 3. the call, unless it was called off or the lease has run out while the record was synced
         send = len(self.port.intent(self.key).sends)
-        ended: Outcome | _Maybe
-        why = await unsendable(self, waited_us=begun_us - planned_us)
-        # its time counts from the record: by that, probe and key know when it must have ended
-        left_us = self.terms.timeout_us - (clock.boot_us() - begun_us)
-        if why or left_us <= 0:
-            ended = _not_sent(why or "the time of this send was over before the call")
+        if why := await unsendable(self, begun_us, waited_us=begun_us - planned_us):
+            ended: Outcome | _Maybe = _not_sent(why)
         else:
-            ended = await self._perform_call(send, left_us)
+            ended = await self._perform_call(send, begun_us)
             points.reach("called", self.spec.name)
         # 4. the outcome
         return await self._record(send, ended)
@@ -175,7 +171,7 @@ class Guard:
 
     # ---- step 3 --------------------------------------------------------------------------------------------------
 
-    async def _perform_call(self, send: int, timeout_us: int) -> Outcome | _Maybe:
+    async def _perform_call(self, send: int, begun_us: int) -> Outcome | _Maybe:
         args, kwargs = self._arguments()
         self._open = call = _call.OpenCall(
             self.spec.token,
@@ -188,7 +184,8 @@ class Guard:
             what=str(self.port.intent(self.key).id),
             late=lambda ended: self._late(send, ended),
         )
-        ended = await call.end(timeout_s=timeout_us / 1e6, grace_s=self.terms.grace_us / 1e6)
+        left_us = self.terms.timeout_us - (clock.boot_us() - begun_us)  # of its time, which counts from its record
+        ended = await call.end(timeout_s=max(0, left_us) / 1e6, grace_s=self.terms.grace_us / 1e6)
         self._open = None
         if isinstance(ended, GivenUp):
             self.running += 1

@@ -112,11 +112,14 @@ def probe_loaded(spec: ToolSpec, terms: Terms) -> bool:
     return spec.probe_name is not None and (terms.probe, terms.probe_version) == (spec.probe_name, spec.version)
 
 
-async def unsendable(guard: Guard, *, waited_us: int) -> str:
+async def unsendable(guard: Guard, begun_us: int, *, waited_us: int) -> str:
     """Why a send may not be made although its Dispatched is durable.
+
+    Its time counts from that record: by that, whoever drives the run next knows when it must have ended.
 
     Arguments:
         guard: about to call its tool.
+        begun_us: the time of that record, of the clock that only goes on, in microseconds.
         waited_us: how long that record has waited for the log since the send was ruled, in microseconds.
     """
     lease_left_s = await guard.port.lease_left_s()
@@ -124,6 +127,8 @@ async def unsendable(guard: Guard, *, waited_us: int) -> str:
         return f"called off before the call: {guard.called_off}"
     if lease_left_s <= 0:
         return "the lease ended before the call"
+    if clock.boot_us() >= begun_us + guard.terms.timeout_us:
+        return "the time of this send was over before the call"
     intent = guard.port.intent(guard.key)
     if waited_us <= LATE_US or key_ttl_us(guard.terms) is None or intent.demoted_to is not None:
         return ""

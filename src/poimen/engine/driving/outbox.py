@@ -220,16 +220,11 @@ class Outbox:
         if look and self._waiting:
             self.send(())
         at, branch = clock.wall_us(), driver.line.id
-        dated = self._waiting.copy()
-        for event in events:
-            dated.append((event, at))
+        dated = [*self._waiting, *[(event, at) for event in events]]
         records = tuple([codec.record(event, branch=branch, at=when) for event, when in dated])
         self._waiting = []
-        due: list[HandOver] = []
-        for event in events:
-            lined = driver.hands.line_up(event, at, ready=False)
-            if lined is not None:
-                due.append(lined)
+        line_up = driver.hands.line_up
+        due = [lined for event in events if (lined := line_up(event, at, ready=False)) is not None]
         sent = self._newest = Sent(driver.main, self, dated, due)
         self.sending += 1
         blobs, self._blobs = tuple(self._blobs), []
