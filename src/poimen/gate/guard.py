@@ -21,7 +21,7 @@ from poimen import effects
 from poimen.declare.specs import ToolSpec
 from poimen.gate import _call, outcome, points
 from poimen.gate._call import Ended, GivenUp, Raised, Value
-from poimen.gate.error_record import message_of
+from poimen.gate.error_record import message_of, without_secret
 from poimen.gate.ladder import climb, read_answer, unsendable
 from poimen.gate.port import Closed, Dropped, Key, Known, Port, Refused, Stopped
 from poimen.kernel.effect_class import EffectClass
@@ -170,14 +170,15 @@ class Guard:
     # ---- step 3 --------------------------------------------------------------------------------------------------
 
     async def _perform_call(self, send: int) -> Outcome | _Maybe:
-        request_id = self.send_request_id(send)
+        if (nowhere := without_secret(self.packed)) is not None:
+            return nowhere
         args, kwargs = self._arguments()
         self._open = call = _call.OpenCall(
             self.spec.token,
             args,
             kwargs,
             is_async=self.spec.is_async,
-            caller=self.port.caller(self.key, request_id, probing=False),
+            caller=self.port.caller(self.key, self.send_request_id(send), probing=False),
             threads=self.port.threads,
             name=self.spec.name,
             late=lambda ended: self._late(send, ended),

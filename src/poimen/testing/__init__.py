@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from poimen.gate.points import POINTS
     from poimen.testing import sabotage
+    from poimen.testing.canaries import CANARY_KINDS, Canary, canaries_in, made_up_secrets
     from poimen.testing.crashes.children import child_command, crash
     from poimen.testing.crashes.forks import Ended, Fork, ForkServer
     from poimen.testing.crashes.sweeps import EVERY_POINT, WINDOW_A, WINDOW_B, Trial, kill_sweep
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "poimen.gate.points": "POINTS",
+    "poimen.testing.canaries": "CANARY_KINDS Canary canaries_in made_up_secrets",
     "poimen.testing.crashes.children": "child_command crash",
     "poimen.testing.crashes.forks": "Ended Fork ForkServer",
     "poimen.testing.crashes.sweeps": "EVERY_POINT Trial WINDOW_A WINDOW_B kill_sweep",
@@ -48,11 +50,13 @@ _HOMES = {
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 
 __all__ = [
+    "CANARY_KINDS",
     "CLASSES",
     "EVERY_POINT",
     "POINTS",
     "WINDOW_A",
     "WINDOW_B",
+    "Canary",
     "CountingVFS",
     "Ended",
     "Entry",
@@ -64,6 +68,7 @@ __all__ = [
     "Trial",
     "Witness",
     "allow_raw",
+    "canaries_in",
     "child_command",
     "crash",
     "disagreements",
@@ -71,6 +76,7 @@ __all__ = [
     "in_call",
     "kill_sweep",
     "load_episode",
+    "made_up_secrets",
     "raw",
     "recording_tool",
     "replace",

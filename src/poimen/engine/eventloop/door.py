@@ -11,13 +11,13 @@ Source: design storage.md, "Group commit".
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 from typing import TYPE_CHECKING, Final
 
 from poimen import clock
 from poimen.engine.eventloop.loop import empty
 from poimen.log.writer import Door, is_locked
+from poimen.secrecy.speaking import logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -33,7 +33,7 @@ RETRY_S: Final = 0.1
 WARN_EACH_S: Final = 10.0
 """How often it is said that the log is locked, in seconds."""
 
-_log: Final = logging.getLogger("poimen.worker")
+_log: Final = logger("poimen.worker")
 
 
 class Outside:
