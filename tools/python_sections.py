@@ -40,6 +40,7 @@ Every public name, with its settings, their defaults and units. What is not in t
 | run it | [`run`](#run), [`Runtime`](#runtime), [`Client`](#client), [`Run`](#run-1) |
 | record a decision | [`decide`](#decide), [`settle`](#settle) |
 | know where I am | [`request_id`](#request_id), [`current`](#current) |
+| keep a secret out of the log | [`Secret`](#secret) |
 | test it | [`poimen.testing`](#testing-killing-and-comparing) |
 """
 
@@ -90,7 +91,7 @@ SECTIONS: Final = (
         " `UUID`, paths, enums, dataclasses, named tuples, typed dicts, attrs classes, msgspec structs, pydantic"
         " models, and classes with a registered codec. Arguments and results are checked against their annotations"
         " both ways.",
-        names=("register_codec",),
+        names=("register_codec", "Secret"),
     ),
     Section(
         title="ledger: decisions without a runtime",
@@ -146,6 +147,12 @@ SECTIONS: Final = (
         names=("testing.ForkServer", "testing.Fork", "testing.Ended"),
     ),
     Section(
+        title="testing: secrets that are none",
+        text="Give them to your agent wherever a secret could slip in, then search what it leaves behind. What counts"
+        " as a secret: [secrets and limits](secrets-and-limits.md).",
+        names=("testing.made_up_secrets", "testing.canaries_in", "testing.Canary", "testing.CANARY_KINDS"),
+    ),
+    Section(
         title="testing: what reaches the disk",
         names=(
             "testing.sync_counter",
@@ -185,6 +192,7 @@ MADE_BY_USERS: Final = frozenset(
     {
         "Client",
         "Runtime",
+        "Secret",
         "States",
         "effects.Absent",
         "effects.Landed",

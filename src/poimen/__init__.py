@@ -101,6 +101,7 @@ if TYPE_CHECKING:
         WouldBlock,
     )
     from poimen.kernel.ids import BadRunId
+    from poimen.secrecy.named import Secret, SecretMissing
 
     __version__: str
 
@@ -134,6 +135,7 @@ _HOMES = {
         "UnguardedEffect WouldBlock"
     ),
     "kernel.ids": "BadRunId",
+    "secrecy.named": "Secret SecretMissing",
 }
 
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
@@ -197,6 +199,8 @@ __all__ = [
     "RunWaiting",
     "Runtime",
     "Seconds",
+    "Secret",
+    "SecretMissing",
     "Standing",
     "States",
     "StepError",

@@ -264,7 +264,10 @@ def test_a_crash_point_that_does_not_exist_is_refused(waiting: Path) -> None:
 
 @pytest.mark.parametrize(
     ("table", "says"),
-    [('dbb = "x"', "[tool.poimen] has no key 'dbb' · the only one is db"), ('db = "a\\u0000b"', "cannot be a path")],
+    [
+        ('dbb = "x"', "[tool.poimen] has no key 'dbb' · there are db and secrets"),
+        ('db = "a\\u0000b"', "cannot be a path"),
+    ],
 )
 def test_a_setting_of_the_project_that_cannot_be_used_is_refused(
     cli: Cli, tmp_path: Path, table: str, says: str

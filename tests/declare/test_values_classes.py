@@ -78,7 +78,7 @@ class Grown:
 @attrs.define
 class Parcel:
     weight: float
-    _secret: str = attrs.field(default="s", alias="key")
+    _inner: str = attrs.field(default="s", alias="key")
     tags: list[str] = attrs.field(factory=list, converter=lambda tags: [*tags, "seen"])
     size: int = attrs.field(init=False, default=3)
 

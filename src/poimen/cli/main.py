@@ -21,7 +21,7 @@ import click
 
 from poimen._typing import override
 from poimen.cli.frame.declaring import DAMAGED, ENDS, NotWritten, clipped, global_options, later, own_version, pasted
-from poimen.kernel.errors import Corrupt, PoimenError, StorageFailed, flat
+from poimen.kernel.errors import ConfigurationError, Corrupt, PoimenError, StorageFailed, flat
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -226,7 +226,11 @@ def _tell(given: list[str], code: str, title: str, hint: str, text: str) -> None
 
 
 def _say(text: str) -> None:
-    """Write to stderr; where nobody can be told, the exit code still says it."""
+    """Write to stderr, without secrets; where nobody can be told, the exit code still says it."""
+    from poimen.secrecy.speaking import redacted
+
+    with suppress(ConfigurationError):  # it may be the very error that is told
+        text = redacted(text)
     try:
         sys.stderr.write(text + "\n")
         sys.stderr.flush()

@@ -20,6 +20,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeAlias
 
 from poimen.kernel.errors import BadDeclaration
+from poimen.secrecy.speaking import redacted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -291,7 +292,7 @@ def described(text: Summary, spec: ToolSpec, args: tuple[Any, ...], kwargs: Mapp
         found = str(text(*args, **kwargs)) if callable(text) else string.Formatter().vformat(text, (), given.arguments)
     except Exception:  # noqa: BLE001 (an author's text; see above)
         return ""
-    return _flat(found)[:_LONGEST_SUMMARY]
+    return _flat(redacted(found, most=_LONGEST_SUMMARY))[:_LONGEST_SUMMARY]
 
 
 def _flat(text: str) -> str:

@@ -32,7 +32,9 @@ from poimen.declare.storing.codec import REGISTRY, Refusal, foreign
 from poimen.declare.storing.hints import label
 from poimen.declare.storing.own import OwnClasses
 from poimen.declare.storing.parameters import Parameters
+from poimen.declare.storing.screening import screened
 from poimen.kernel.errors import NotStorable
+from poimen.secrecy.speaking import redacted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -68,16 +70,17 @@ def dump(value: object, annotation: Any = Any, *, path: str = "value") -> bytes:
         path: how messages name the value.
 
     Raises:
-        NotStorable: when it does not match, or cannot be stored; the message starts with the path.
+        NotStorable: when it does not match, cannot be stored, or holds a secret; the message starts with the path.
 
     Source: design api.md, "Values".
     """
     try:
-        return to_bytes(codec_for(annotation).enc(value, 0))
+        body = to_bytes(codec_for(annotation).enc(value, 0))
     except Refusal as refusal:
         raise refusal.error(path) from refusal.__cause__
     except Exception as cause:  # the value's own code (properties, `__eq__`) runs inside and may raise anything
         raise foreign(path, cause) from cause
+    return screened(body, path)
 
 
 def dump_own(value: T, *, path: str = "value") -> tuple[bytes, T]:
@@ -99,15 +102,16 @@ def dump_own(value: T, *, path: str = "value") -> tuple[bytes, T]:
     try:
         try:
             body = to_bytes(_ANY.enc(value, 0))
-            return body, _ANY.dec(from_bytes(body))
+            back = _ANY.dec(from_bytes(body))
         except Refusal:  # a class that only the value itself tells; the bytes of all others are the same
             own = OwnClasses()
             body = to_bytes(own.enc(value))
-            return body, own.dec(from_bytes(body))
+            back = own.dec(from_bytes(body))
     except Refusal as refusal:
         raise refusal.error(path) from refusal.__cause__
     except Exception as cause:  # the value's own code (properties, `__eq__`) runs inside and may raise anything
         raise foreign(path, cause) from cause
+    return screened(body, path), back
 
 
 def load(body: bytes, annotation: Any = Any, *, path: str = "value") -> Any:
@@ -265,7 +269,7 @@ def _plain(value: object, nesting: int) -> Json:
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
-        return str.__str__(value).encode("utf-8", "backslashreplace").decode()
+        return redacted(str.__str__(value)).encode("utf-8", "backslashreplace").decode()
     if isinstance(value, int):
         bare = int.__int__(value)
         return bare if bare.bit_length() <= _MAX_BYTES else f"an integer of {bare.bit_length()} bits"

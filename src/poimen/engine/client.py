@@ -18,7 +18,7 @@ from poimen.declare import values
 from poimen.declare.specs import WorkflowSpec, spec_of
 from poimen.engine import desk, reading, standing
 from poimen.engine.eventloop.waiters import WATCH_S
-from poimen.engine.handle import Run, actor, must_be_call
+from poimen.engine.handle import Run, actor, must_be_call, plain_id
 from poimen.gate import points
 from poimen.kernel.errors import Corrupt, NotFound, ReadOnly, RunExists
 from poimen.kernel.events import RunAdmitted
@@ -181,7 +181,7 @@ class Client:
                 not_built(f"start({name}=)")
         if timeout is not None or deadline is not None:
             not_built("start(timeout=)")
-        identity = checked_id(run_id) if run_id is not None else checked_id(clock.uuid7())
+        identity = checked_id(clock.uuid7() if run_id is None else plain_id(run_id))
         is_new = self._admit(call, identity, checked_tags({} if tags is None else tags))
         points.reach("admitted", call.workflow)
         self.nudge(identity)

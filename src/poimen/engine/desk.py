@@ -10,7 +10,6 @@ Source: design protocol.md, sections 3 ("Decisions") and 5 ("After Indeterminate
 from __future__ import annotations
 
 import json
-import logging
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from poimen import clock
@@ -27,6 +26,7 @@ from poimen.kernel.views import trunk
 from poimen.log import codec
 from poimen.log.api import TERMINAL_STATES, Batch, Expect
 from poimen.log.writer import IN_PLACE_S
+from poimen.secrecy.speaking import logger
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from poimen.log.api import Committed, Head, Store
     from poimen.log.writer import Door
 
-_told = logging.getLogger("poimen.told")
+_told = logger("poimen.told")
 To = Literal["landed", "not_landed", "abandoned"]
 
 WITHOUT_VALUE = frozenset({"", "None", "Any", "typing.Any", "object"})

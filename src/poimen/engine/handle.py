@@ -23,9 +23,10 @@ from poimen.engine import desk, reading, standing
 from poimen.engine.eventloop.waiters import WATCH_S
 from poimen.gate.places import here
 from poimen.kernel.errors import PoimenError
-from poimen.kernel.ids import TRUNK
+from poimen.kernel.ids import TRUNK, BadRunId
 from poimen.later import not_built
 from poimen.log.api import TERMINAL_STATES
+from poimen.secrecy.setting import in_force
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -205,3 +206,15 @@ class Run(Generic[T_co]):
     @override
     def __repr__(self) -> str:
         return f"<Run {self.id}>"
+
+
+def plain_id(run_id: str) -> str:
+    """The id of a new run, if it holds no secret: an id stands in every list, and in file names.
+
+    Raises:
+        BadRunId: it holds one, and is not shown.
+    """
+    what = in_force().in_name(run_id) if isinstance(run_id, str) else ""
+    if what:
+        raise BadRunId(f"a run id holds {what}", why="nothing was recorded", hint="choose an id such as 'order-42'")
+    return run_id

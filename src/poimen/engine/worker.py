@@ -10,7 +10,6 @@ Source: design protocol.md, section 5 and 9; storage.md, "Group commit".
 from __future__ import annotations
 
 import asyncio
-import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from poimen import clock
@@ -26,6 +25,7 @@ from poimen.kernel.errors import CommitUnknown, Corrupt, Fenced, PoimenError, St
 from poimen.kernel.views import trunk
 from poimen.log import codec
 from poimen.log.api import TERMINAL_STATES, Batch
+from poimen.secrecy.speaking import logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,8 +49,8 @@ STEPS_AT_ONCE: Final = 1 << 20
 SCANNED: Final = 1000
 """Rows of live runs that are read at a time."""
 
-_log: Final = logging.getLogger("poimen.worker")
-_told: Final = logging.getLogger("poimen.told")
+_log: Final = logger("poimen.worker")
+_told: Final = logger("poimen.told")
 
 
 class Worker:

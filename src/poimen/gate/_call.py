@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
-import logging
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -23,6 +22,7 @@ from poimen.declare.calling import CALLER
 from poimen.gate import points
 from poimen.gate.port import Awaited
 from poimen.kernel.errors import NotSent
+from poimen.secrecy.speaking import logger
 
 if TYPE_CHECKING:
     import concurrent.futures
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from poimen.declare.calling import Caller
     from poimen.declare.sealed import Token
 
-_log: Final = logging.getLogger("poimen.gate")
+_log: Final = logger("poimen.gate")
 
 _replaced: Final[dict[Token, Callable[..., Any]]] = {}
 """Bodies that a test has put in place of the sealed ones (`poimen.testing.replace`)."""

@@ -27,7 +27,11 @@ from poimen.kernel.errors import (
     Rejected,
     StepError,
 )
-from poimen.kernel.intent import ErrorRecord
+from poimen.kernel.intent import ErrorRecord, NotSentOutcome
+from poimen.secrecy.named import missing
+from poimen.secrecy.rules import REDACTED
+from poimen.secrecy.setting import in_force
+from poimen.secrecy.speaking import redacted
 
 if TYPE_CHECKING:
     from poimen.kernel.intent import Json
@@ -127,8 +131,8 @@ def message_of(exc: BaseException) -> str:
 
 
 def _cut(text: str) -> str:
-    """The text as UTF-8 can hold it (a lone surrogate cannot be), at most `LONGEST` bytes."""
-    whole = str.encode(text, "utf-8", "backslashreplace")
+    """The text without secrets, as UTF-8 can hold it (a lone surrogate cannot be), at most `LONGEST` bytes."""
+    whole = str.encode(redacted(text, most=LONGEST), "utf-8", "backslashreplace")
     if len(whole) > LONGEST:
         return whole[: LONGEST - 3].decode("utf-8", "ignore") + "…"
     return whole.decode()
@@ -149,7 +153,7 @@ class _Room:
         for name, value in values.items():
             before = self.left
             try:
-                kept[self._text(name)] = self._value(value, _DEEPEST)
+                kept[self._text(name)] = self._under(name, value, _DEEPEST)
             except _Full:
                 self.left, kept["cut"] = before, True
             except Exception:  # noqa: BLE001 (not plain, or it raises when it is looked at: left out)
@@ -185,8 +189,25 @@ class _Room:
         if depth and isinstance(value, (list, tuple)):
             return [self._value(one, depth - 1) for one in value]
         if depth and isinstance(value, Mapping) and all(isinstance(name, str) for name in value):
-            return {self._text(name): self._value(one, depth - 1) for name, one in value.items()}
+            return {self._text(name): self._under(name, one, depth - 1) for name, one in value.items()}
         raise TypeError(type(value))
+
+    def _under(self, name: str, value: object, depth: int) -> Json:
+        """A value by what its name says of it: one that is secret is told of and not kept."""
+        is_secret = value and isinstance(value, (str, bytes, list, tuple)) and in_force().hides(name)
+        return REDACTED if is_secret else self._value(value, depth)
+
+
+def without_secret(packed: bytes) -> NotSentOutcome | None:
+    """The outcome of a call one of whose `Secret` arguments is not there: its body is not entered.
+
+    Arguments:
+        packed: the arguments, as stored.
+    """
+    nowhere = missing(packed)
+    if nowhere is None:
+        return None
+    return NotSentOutcome(error=record_of(NotSent(nowhere.message, why=nowhere.why, hint=nowhere.hint)))
 
 
 # ---- as plain JSON --------------------------------------------------------------------------------------------------

@@ -245,6 +245,7 @@ ROWS: Final = (
     Row("socket", "gaierror", _NO, "the name has no address"),
     Row("ssl", "SSLCertVerificationError", _NO, "the certificate is checked before the request"),
     Row("ssl", "SSLError", _by_phase, "a connection can break at any time"),
+    Row("poimen.secrecy.named", "SecretMissing", _NO, "without it no request can be made"),
     Row("builtins", "ConnectionRefusedError", _NO, "only connecting is refused"),
     Row("builtins", "OSError", _by_phase, "a reset, a timeout or a lost route also ends a connection that has sent"),
 )

@@ -22,7 +22,7 @@ from poimen import clock, effects
 from poimen.declare.specs import ToolSpec
 from poimen.gate import _call, outcome, points
 from poimen.gate._call import Ended, GivenUp, Raised, Value
-from poimen.gate.error_record import message_of
+from poimen.gate.error_record import message_of, without_secret
 from poimen.gate.ladder import climb, read_answer, unsendable
 from poimen.gate.port import Closed, Dropped, Key, Known, Port, Stopped
 from poimen.kernel.effect_class import EffectClass
@@ -172,6 +172,8 @@ class Guard:
     # ---- step 3 --------------------------------------------------------------------------------------------------
 
     async def _perform_call(self, send: int, begun_us: int) -> Outcome | _Maybe:
+        if (nowhere := without_secret(self.packed)) is not None:
+            return nowhere
         args, kwargs = self._arguments()
         self._open = call = _call.OpenCall(
             self.spec.token,

@@ -10,12 +10,11 @@ Source: design protocol.md, section 4; the rules by name are in docs/reference/e
 from __future__ import annotations
 
 import asyncio
-import logging
 from typing import TYPE_CHECKING
 
 from poimen import clock, effects
 from poimen.declare import values
-from poimen.gate.error_record import message_of
+from poimen.gate.error_record import LONGEST, message_of
 from poimen.gate.port import Closed, Landed, ProbeSays, Stopped, Unknown
 from poimen.kernel.effect_class import EffectClass, key_ttl_us
 from poimen.kernel.errors import NotStorable
@@ -40,6 +39,7 @@ from poimen.kernel.resolution import (
     key_lapse,
     rule,
 )
+from poimen.secrecy.speaking import logger, redacted
 
 if TYPE_CHECKING:
     from poimen.declare.specs import ToolSpec
@@ -58,7 +58,7 @@ LATE_US = 5 * clock.US
 TOLD_US = 2 * clock.US
 """A wait for the next question that is shorter is not told, in microseconds."""
 
-_told = logging.getLogger("poimen.told")
+_told = logger("poimen.told")
 
 LADDER = "ladder"
 """Who asked, in the records of its own readings; what a probe told a person decides nothing."""
@@ -313,8 +313,8 @@ def read_answer(answer: object, spec: ToolSpec) -> tuple[ProbeSays, str, Payload
 def _words(evidence: object) -> str:
     """What a probe gave as evidence, as text: it may have given anything."""
     if isinstance(evidence, str):
-        return evidence
+        return redacted(evidence, most=LONGEST)
     try:
-        return str(evidence)[:500] if evidence is not None else ""
+        return redacted(str(evidence), most=500) if evidence is not None else ""
     except Exception:  # noqa: BLE001 (a user's object)
         return type(evidence).__name__

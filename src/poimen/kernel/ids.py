@@ -30,6 +30,15 @@ _RUN_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+=-]{0,199}")
 _MAX_KEY: Final = 400
 _MAX_LSN: Final = 2**63 - 1
 
+LONGEST_NAME: Final = 500
+"""Characters of a `by`, and of the name of a tag."""
+LONGEST_TEXT: Final = 16_384
+"""Characters of a `why` or an `evidence`; a larger proof is kept elsewhere and named."""
+LONGEST_TAG: Final = 2_000
+"""Characters of the value of a tag."""
+MOST_TAGS: Final = 100
+"""Tags of one run."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class IntentId:
@@ -125,21 +134,27 @@ def explicit_key(text: str) -> StepKey:
 # ---- what an outsider says -------------------------------------------------------------------------------------
 
 
-def said(*, may_be_empty: Collection[str] = ("evidence",), **texts: object) -> None:
+def said(*, may_be_empty: Collection[str] = ("evidence",), most: int = LONGEST_TEXT, **texts: object) -> None:
     """Check what somebody says for the record, before anything is written.
 
     Arguments:
         may_be_empty: names of those that need no words.
+        most: characters that each may have; a `by` has at most `LONGEST_NAME`.
         texts: by the names of the arguments.
 
     Raises:
-        NotStorable: one is no text, is empty, or holds what UTF-8 cannot; it is named, and not shown.
+        NotStorable: one is no text, is empty, too long, or holds what UTF-8 cannot; it is named, and not shown.
     """
     for name, text in texts.items():
         if not isinstance(text, str):
             _refuse(name, f"{name} is a {type(text).__name__}", f"give {name} as a text")
         if not text.strip() and name not in may_be_empty:
             _refuse(name, f"{name} is empty", "say it: the record is read when nobody remembers")
+        limit = LONGEST_NAME if name == "by" else most
+        if len(text) > limit:
+            _refuse(
+                name, f"{name} has {len(text)} characters, {limit} is the limit", "keep the whole elsewhere and name it"
+            )
         try:
             text.encode()
         except UnicodeEncodeError:
@@ -154,15 +169,17 @@ def checked_tags(tags: object) -> dict[str, str]:
     """
     if not isinstance(tags, Mapping):
         _refuse("tags", f"tags is a {type(tags).__name__}", 'give names and values, such as {"team": "billing"}')
+    if len(tags) > MOST_TAGS:
+        _refuse("tags", f"there are {len(tags)} tags, {MOST_TAGS} is the limit", "tags are to find a run by: keep few")
     for name, value in tags.items():
-        said(**{"the name of a tag": name})
+        said(most=LONGEST_NAME, **{"the name of a tag": name})
         if "=" in name:
             _refuse(
                 "tags",
                 f"the name of tag {name!r} holds a '='",
                 "`=` parts the name from the value where tags are sought",
             )
-        said(may_be_empty=(f"tag {name!r}",), **{f"tag {name!r}": value})
+        said(may_be_empty=(f"tag {name!r}",), most=LONGEST_TAG, **{f"tag {name!r}": value})
     return dict(tags)
 
 

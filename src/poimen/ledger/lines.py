@@ -16,6 +16,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
 from poimen.kernel.errors import Corrupt, NotStorable
+from poimen.secrecy.setting import in_force
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -143,16 +144,23 @@ def check_id(decision_id: object) -> None:
         said = f"{len(decision_id)} characters" if isinstance(decision_id, str) else type(decision_id).__name__
         raise _not_storable("decision_id", f"an id is a plain str of 1 to {MAX_ID_CHARS} characters, not {said}")
     _check(decision_id, "decision_id", 0)
+    if what := in_force().in_name(decision_id):
+        raise _not_storable("decision_id", what, hint="name the choice, not what was chosen")
 
 
 def canonical(decision: object) -> str:
     """The JSON text by which decisions are compared: sorted keys, so equal texts are equal decisions.
 
     Raises:
-        NotStorable: with the path of the part that JSON cannot say, or that would come back as something else.
+        NotStorable: with the path of the part that JSON cannot say, that would come back as something else, or that
+            holds a secret.
     """
     _check(decision, "decision", 0)
-    return _dumps(decision)
+    text = _dumps(decision)
+    if found := in_force().find(text.encode(), json.loads):
+        hint = "record the choice without it: the code that acts on it knows where it is"
+        raise _not_storable(f"decision{found.path}", found.what, hint=hint)
+    return text
 
 
 def encode(kind: str, decision_id: str, text: str = "") -> bytes:

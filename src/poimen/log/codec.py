@@ -28,6 +28,7 @@ from poimen.kernel.effect_class import EffectClass, Terms
 from poimen.kernel.errors import Corrupt, NotStorable, invariant
 from poimen.log.api import NewRecord
 from poimen.log.upcast import upcast
+from poimen.secrecy.redacting import redacted_event
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -195,7 +196,7 @@ def record(event: e.Event, *, branch: str, at: int | None = None) -> NewRecord:
         body = encode(event)
     else:  # people and far sides have words in it: what could not be read would make the whole run unreadable
         try:
-            body = encode(event)
+            body = encode(redacted_event(event))
             _reader(cls)(body)
         except (msgspec.MsgspecError, TypeError, ValueError, KeyError) as error:
             raise NotStorable(f"a record of kind {kind} cannot be written: {error}", hint="give text as str") from error

@@ -12,16 +12,17 @@ from __future__ import annotations
 import os
 import re
 import threading
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
+from poimen import project
 from poimen.kernel.errors import ConfigurationError, NotBuiltYet
+from poimen.secrecy.setting import in_force
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from poimen.log.api import Store
     from poimen.log.disk.files import Sides
@@ -61,11 +62,12 @@ def open_store(url: str, *, read_only: bool = False, must_exist: bool = False) -
         must_exist: a log that does not exist is an error.
 
     Raises:
-        ConfigurationError: for another scheme, or a place that cannot hold a log.
+        ConfigurationError: for another scheme, a place that cannot hold a log, or a setting that cannot be understood.
         NotBuiltYet: for `postgresql://`.
         StorageFailed: when it cannot be opened now.
         Corrupt: when it is older than its anchor.
     """
+    in_force()  # a setting that cannot be understood is told before anything is opened
     if url == "memory:" or url.startswith("memory:"):
         from poimen.log.memory import Contents, MemoryStore  # noqa: PLC0415 (a backend is loaded when it is asked for)
 
@@ -164,12 +166,11 @@ def locate(argument: str | None, *, cwd: Path, environ: Mapping[str, str] | None
     named = (os.environ if environ is None else environ).get(VARIABLE)
     if named:
         return Location(url=named, source=f"{VARIABLE} in the environment")
-    upward = list(_upward(cwd))
-    for folder in upward:
-        project = folder / "pyproject.toml"
-        db = _configured(project)
-        if db is not None:
-            return Location(url=_from(folder, db), source=f"[tool.poimen] db in {project}")
+    configured = project.setting(cwd, "db")
+    if configured is not None:
+        file, db = configured
+        return Location(url=_from(file.parent, _configured(db, file)), source=f"[tool.poimen] db in {file}")
+    upward = list(project.upward(cwd))
     for folder in upward:
         if os.path.isfile(folder / DEFAULT):  # noqa: PTH113 (a folder that may not be looked into counts as empty)
             _refuse_foreign(folder / DEFAULT)
@@ -186,32 +187,8 @@ def redacted(url: str) -> str:
     return _SECRET.sub(r"\1***", _PASSWORD.sub(r"\1:***@", url))
 
 
-def _upward(folder: Path) -> Iterator[Path]:
-    yield folder
-    yield from folder.parents
-
-
-def _configured(project: Path) -> str | None:
-    try:
-        text = project.read_text(encoding="utf-8")
-    except (FileNotFoundError, NotADirectoryError, PermissionError):
-        return None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{project} cannot be read: {error}", where=str(project)) from error
-    if "poimen" not in text:
-        return None
-    try:
-        tool = tomllib.loads(text).get("tool", {})
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigurationError(f"{project} is not TOML: {error}", where=str(project)) from error
-    table = tool.get("poimen", {}) if isinstance(tool, dict) else {}
-    unknown = next((key for key in table if key != "db"), None) if isinstance(table, dict) else None
-    if unknown is not None:
-        raise ConfigurationError(
-            f"[tool.poimen] has no key {unknown!r}", where=str(project), hint="the only one is db; rename or remove it"
-        )
-    db = table.get("db") if isinstance(table, dict) else None
-    if db is None or (isinstance(db, str) and db):
+def _configured(db: object, project: Path) -> str:
+    if isinstance(db, str) and db:
         return db
     raise ConfigurationError(
         f"[tool.poimen] db is {db!r}", where=str(project), hint="a text such as db = '.poimen/poimen.db'"

@@ -13,7 +13,6 @@ Source: design storage.md, "The log", "Durability", "SQLite".
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 from hashlib import sha256
@@ -30,6 +29,7 @@ from poimen.log.disk.group import Group, Memory
 from poimen.log.disk.handle import Handle, forked
 from poimen.log.disk.locks import Workers
 from poimen.log.disk.rows import head_of, heads_of, record_of
+from poimen.secrecy.speaking import logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -44,7 +44,7 @@ ANCHOR_EACH_S: Final = 60.0
 _TRUNCATE_ABOVE_PAGES: Final = 500
 _LAST: Final = (1 << 63) - 1
 
-_logger: Final = logging.getLogger("poimen.log")
+_logger: Final = logger("poimen.log")
 
 
 class SqliteStore:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from poimen.gate.points import POINTS
     from poimen.testing import sabotage
+    from poimen.testing.canaries import CANARY_KINDS, Canary, canaries_in, made_up_secrets
     from poimen.testing.crashes.children import child_command, crash
     from poimen.testing.crashes.forks import Ended, Fork, ForkServer
     from poimen.testing.crashes.orders import COMMITS
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "poimen.gate.points": "POINTS",
+    "poimen.testing.canaries": "CANARY_KINDS Canary canaries_in made_up_secrets",
     "poimen.testing.crashes.children": "child_command crash",
     "poimen.testing.crashes.forks": "Ended Fork ForkServer",
     "poimen.testing.crashes.orders": "COMMITS",
@@ -67,12 +69,14 @@ _HOMES = {
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 
 __all__ = [
+    "CANARY_KINDS",
     "CLASSES",
     "COMMITS",
     "EVERY_POINT",
     "POINTS",
     "WINDOW_A",
     "WINDOW_B",
+    "Canary",
     "Contradiction",
     "CountingVFS",
     "Cut",
@@ -100,6 +104,7 @@ __all__ = [
     "Trial",
     "Witness",
     "allow_raw",
+    "canaries_in",
     "child_command",
     "contradictions",
     "crash",
@@ -112,6 +117,7 @@ __all__ = [
     "kill_anywhere",
     "kill_sweep",
     "load_episode",
+    "made_up_secrets",
     "power_sweep",
     "raw",
     "recording_tool",

@@ -22,6 +22,7 @@ from poimen.cli.frame.declaring import clipped
 from poimen.declare import values
 from poimen.declare.storing.hints import label
 from poimen.kernel.errors import NotStorable
+from poimen.secrecy.named import Secret
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -110,6 +111,11 @@ def value_of(parameter: Parameter, text: str) -> Any:
     bare = _bare(annotation)
     if bare is bool and text.lower() in _BOOLS:
         return _BOOLS[text.lower()]
+    if bare is Secret:
+        try:
+            return Secret(text)
+        except NotStorable as error:
+            raise click.UsageError(f"{parameter.name}: {error.message}; {error.hint}") from None
     if annotation is Any or bare is object:
         return next(iter(_as_json(text)), text)
     readings = [*_as_json(text), text]
@@ -127,13 +133,13 @@ def value_of(parameter: Parameter, text: str) -> Any:
 
 
 def from_json(text: str) -> Any:
-    """What a JSON text says; `NaN` and `Infinity` are no JSON.
+    """What a JSON text says; `NaN` and `Infinity` are no JSON, and a key that stands twice says two things.
 
     Raises:
         ValueError: it is no JSON.
     """
     try:
-        return json.loads(text, parse_constant=_refuse, parse_float=_finite)
+        return json.loads(text, parse_constant=_refuse, parse_float=_finite, object_pairs_hook=_once)
     except RecursionError:
         raise ValueError("it is nested too deep") from None
 
@@ -142,6 +148,13 @@ def _finite(text: str) -> float:
     if isinf(value := float(text)):
         raise ValueError(f"{clipped(text)} is larger than a number can be")
     return value
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key of an object stands in it twice")
+    return found
 
 
 def _refuse(constant: str) -> None:

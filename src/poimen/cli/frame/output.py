@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from poimen import clock
 from poimen.cli.frame.declaring import NotWritten
 from poimen.kernel.errors import flat
+from poimen.secrecy.speaking import redacted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -226,7 +227,7 @@ class Output:
         """Say something beside the data, a line each; who asked for JSON reads nothing but errors there."""
         if not self.quiet and self.form != "json":
             with suppress(OSError):  # who does not listen misses the talk, not the work
-                sys.stderr.write("".join(f"{flat(clean(line))}\n" for line in lines))
+                sys.stderr.write("".join(f"{flat(clean(redacted(line)))}\n" for line in lines))
                 sys.stderr.flush()
 
     def detail(self, text: str) -> None:

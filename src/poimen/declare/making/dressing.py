@@ -24,6 +24,7 @@ from poimen.declare.specs import OPTIONS, PLAIN, SPEC, Options, seconds
 from poimen.kernel.errors import BadDeclaration
 from poimen.kernel.ids import explicit_key
 from poimen.later import not_built
+from poimen.secrecy.setting import in_force
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -166,7 +167,8 @@ def _with(spec: ToolSpec, before: Options, given: Mapping[str, Any]) -> Options:
     if "key" in chosen:
         if not isinstance(chosen["key"], str):
             _refuse(spec, f"key={chosen['key']!r} is not a text")
-        explicit_key(chosen["key"])
+        if what := in_force().in_name(explicit_key(chosen["key"])):
+            _refuse(spec, f"key= holds {what}")
     if "timeout_s" in chosen:
         found = seconds(chosen["timeout_s"])
         if found is None or found <= 0:

@@ -18,6 +18,7 @@ from typing import Any, Final, TypeAlias
 
 from poimen.declare.storing.hints import label
 from poimen.kernel.errors import BadDeclaration, NotStorable
+from poimen.secrecy.speaking import redacted
 
 Encode: TypeAlias = Callable[[Any, int], Any]
 """From a value and the number of containers around it to a JSON tree."""
@@ -28,6 +29,7 @@ Decode: TypeAlias = Callable[[Any], Any]
 MAX_DEPTH: Final = 100
 ALL_KINDS: Final[frozenset[type]] = frozenset({NoneType, bool, int, float, str, list, dict})
 _SHOWN_PARTS: Final = 12
+_LONGEST: Final = 4096
 
 _KIND_NAMES: Final[dict[type, str]] = {
     NoneType: "null",
@@ -68,7 +70,7 @@ class Codec:
 
 
 RESERVED: Final = frozenset(
-    {"str", "bytes", "datetime", "date", "time", "timedelta", "Decimal", "UUID", "Path", "PurePath"}
+    {"Secret", "str", "bytes", "datetime", "date", "time", "timedelta", "Decimal", "UUID", "Path", "PurePath"}
     | {"list", "dict", "object", "pairs", "tuple", "set", "frozenset"}
 )
 """Tags that poimen itself gives."""
@@ -129,7 +131,7 @@ def foreign(path: str, cause: Exception, *, where: str = "") -> NotStorable:
 def text_of(cause: BaseException) -> str:
     """The class and the text of an exception, whose `__str__` may itself raise."""
     try:
-        return f"{type(cause).__name__}: {cause}"
+        return redacted(f"{type(cause).__name__}: {cause}", most=_LONGEST)
     except Exception:  # noqa: BLE001 (an error about an error must not hide the first)
         return type(cause).__name__
 

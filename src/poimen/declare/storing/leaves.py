@@ -34,6 +34,9 @@ from poimen.declare.storing.codec import (
     subclass_refused,
 )
 from poimen.declare.storing.hints import label
+from poimen.kernel.errors import NotStorable
+from poimen.secrecy.named import KEY, Secret
+from poimen.secrecy.setting import in_force
 
 # ---- JSON scalars ------------------------------------------------------------------------------------------
 
@@ -229,6 +232,8 @@ def _text_codec(
 
 
 def _bytes_text(data: bytes) -> str:
+    if what := in_force().in_bytes(data):  # in base64 nobody would see it
+        raise Refusal(f"{what} is not written to the log", hint="pass a poimen.Secret, and reveal it in the tool")
     return base64.b64encode(data).decode("ascii")
 
 
@@ -260,12 +265,40 @@ TEXTS: Final[dict[type, Codec]] = {
 }
 """Standard types that are stored as text, by class."""
 
+
+def _secret_enc(value: Any, _depth: int) -> dict[str, str]:
+    """A `Secret` by its name, in an object of its own: under a name such as `password` no text may stand."""
+    if type(value) is not Secret:
+        raise mismatch("Secret", value)
+    return {KEY: value.name}
+
+
+def _secret_dec(tree: Any) -> Secret:
+    if type(tree) is not dict or tree.keys() != {KEY}:
+        raise differs("Secret", tree)
+    try:
+        return Secret(tree[KEY])
+    except NotStorable:
+        raise Refusal("Secret is annotated, what is stored is the name of none", hint=CHANGED) from None
+
+
+NAMED: Final = Codec(
+    label="Secret",
+    tag="Secret",
+    types=frozenset({Secret}),
+    kinds=frozenset({dict}),
+    enc=_secret_enc,
+    dec=_secret_dec,
+)
+"""The codec of `Secret`."""
+
 LEAVES: Final[dict[type, Codec]] = {
     NoneType: _scalar(NoneType, none_enc, none_dec),
     bool: _scalar(bool, bool_enc, bool_dec),
     int: _scalar(int, int_enc, int_dec),
     float: _scalar(float, float_enc, float_dec, same=False),
     str: _scalar(str, str_enc, str_dec),
+    Secret: NAMED,
     **TEXTS,
     **_paths(),
 }

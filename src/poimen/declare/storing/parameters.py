@@ -22,6 +22,7 @@ from poimen.declare.storing.codec import CHANGED, REGISTRY, Codec, Decode, Encod
 from poimen.declare.storing.containers import dict_codec, tuple_codec
 from poimen.declare.storing.hints import Scope, Unresolved, function_hints
 from poimen.declare.storing.leaves import LEAVES
+from poimen.declare.storing.screening import screened
 from poimen.kernel.errors import NotStorable
 
 _BY_POSITION: Final = frozenset({Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD})
@@ -144,7 +145,8 @@ class Parameters:
 
         Raises:
             TypeError: when the function cannot be called so.
-            NotStorable: when an argument does not match its annotation; the path starts with its name.
+            NotStorable: when an argument does not match its annotation, or holds a secret; the path starts with its
+                name.
 
         Source: design api.md, "Calling" (the arguments given, by name).
         """
@@ -156,11 +158,12 @@ class Parameters:
         try:
             for name, enc in plan.encs.items():
                 values[name] = enc(values[name], 0)
-            return to_bytes(values)
+            body = to_bytes(values)
         except Refusal as refusal:
             raise self._error(refusal, name) from refusal.__cause__
         except Exception as cause:  # the arguments' own code (properties, `__eq__`) runs inside
             raise foreign(name, cause, where=self._where) from cause
+        return screened(body, "", where=self._where)
 
     def unpack(self, body: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The reverse of `pack`: arguments by position where the function takes them so, the rest by keyword.

@@ -33,7 +33,8 @@ from poimen.declare.storing.codec import (
 )
 from poimen.declare.storing.containers import dict_codec, set_codec, tuple_codec
 from poimen.declare.storing.hints import label
-from poimen.declare.storing.leaves import LEAVES, TEXTS, float_enc
+from poimen.declare.storing.leaves import LEAVES, NAMED, TEXTS, float_enc
+from poimen.secrecy.named import Secret
 
 TYPE: Final = "$type"
 VALUE: Final = "value"
@@ -139,6 +140,7 @@ ANY: Final = Codec(label="Any", tag="Any", types=frozenset(), kinds=ALL_KINDS, e
 _PAIRS: Final = dict_codec(ANY, ANY)
 CLOSED: Final[dict[type, Codec]] = {
     **TEXTS,
+    Secret: NAMED,
     type(Path()): LEAVES[Path],
     type(PurePath()): LEAVES[PurePath],
     tuple: tuple_codec((ANY,), repeat=True),

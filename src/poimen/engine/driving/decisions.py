@@ -17,6 +17,7 @@ from poimen.gate.places import asked_at
 from poimen.kernel.errors import DecisionConflict, NotFound, NotStorable, Suspended
 from poimen.kernel.events import DecisionRecorded, DecisionSettled
 from poimen.kernel.intent import cut
+from poimen.secrecy.setting import in_force
 
 if TYPE_CHECKING:
     from poimen.engine.driving.driver import Driver
@@ -131,4 +132,11 @@ def _must_be_an_id(text: object) -> None:
             f"{text!r:.80} cannot be the id of a decision",
             path="id",
             hint=f"give a text of 1 to {LONGEST_ID} printable characters",
+        )
+    if what := in_force().in_name(text):
+        raise NotStorable(
+            f"the id of a decision holds {what}, which is not written to the log",
+            why="nothing was recorded",
+            path="id",
+            hint="name the choice, not what was chosen",
         )

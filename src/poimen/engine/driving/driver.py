@@ -35,6 +35,7 @@ from poimen.kernel.errors import NotStorable, Suspended
 from poimen.kernel.events import BranchResumed, BranchStarted, CancelDelivered
 from poimen.kernel.intent import short
 from poimen.kernel.views import trunk
+from poimen.secrecy.named import IN_CODE
 
 if TYPE_CHECKING:
     import contextvars
@@ -266,6 +267,7 @@ class Driver:
             self.ending.differ(recorded, Asked(f"other parameters: {error.message}"))
             return
         context = empty()  # of whoever starts it: another process, which goes on after a crash, has not got his
+        context.run(IN_CODE.set, "workflow or a step")
         if self.spec.is_async:
             context.run(CALLER.set, self.workflow)
             body: Coroutine[Any, Any, Any] = context.run(open_code(self.spec), *positional, **named)

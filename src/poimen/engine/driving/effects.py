@@ -10,7 +10,6 @@ Source: design protocol.md, sections 3 to 5.
 from __future__ import annotations
 
 import asyncio
-import logging
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,6 +27,7 @@ from poimen.kernel.effect_class import EffectClass, Terms, stricter
 from poimen.kernel.errors import CodeChanged, PoimenError, Suspended
 from poimen.kernel.intent import IntentDemoted, IntentPending, RuleApplied, short
 from poimen.kernel.resolution import key_lapse
+from poimen.secrecy.speaking import logger
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Coroutine
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from poimen.kernel.intent import LateOutcome, Outcome, Payload
     from poimen.kernel.views import IntentView, RequestView
 
-_log: Final = logging.getLogger("poimen.run")
+_log: Final = logger("poimen.run")
 
 
 class EffectPort:

@@ -27,6 +27,7 @@ from poimen.kernel.fold import apply
 from poimen.log import codec
 from poimen.log.api import Batch, Blob
 from poimen.log.writer import IN_PLACE_S
+from poimen.secrecy.redacting import redacted_event
 
 if TYPE_CHECKING:
     import asyncio
@@ -113,7 +114,7 @@ class Outbox:
         invariant(type(event) in EVENTUAL, "only a record whose loss changes nothing may wait", event=type(event))
         if self._closed:
             return
-        at = clock.wall_us()
+        at, event = clock.wall_us(), redacted_event(event)
         if not self._waiting:
             self._since = self._driver.main.time()
         self._waiting.append((event, at))
@@ -124,7 +125,7 @@ class Outbox:
         """Put one record in the place of the newest that waits."""
         if self._closed:
             return
-        at = clock.wall_us()
+        at, event = clock.wall_us(), redacted_event(event)
         self._waiting[-1] = (event, at)
         self._driver.hands.line_up(event, at, ready=True)
 
@@ -220,6 +221,7 @@ class Outbox:
         if look and self._waiting:
             self.send(())
         at, branch = clock.wall_us(), driver.line.id
+        events = [redacted_event(event) for event in events]  # what is folded here is what the next one reads
         dated = [*self._waiting, *[(event, at) for event in events]]
         records = tuple([codec.record(event, branch=branch, at=when) for event, when in dated])
         self._waiting = []

@@ -8,7 +8,6 @@ Source: design protocol.md, sections 1, 4 and 5.
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING
 
 from poimen import clock
@@ -20,6 +19,7 @@ from poimen.kernel.attempt import TERMINAL, AttemptState
 from poimen.kernel.errors import NotSent, PoimenError
 from poimen.kernel.events import AttemptCancelled, AttemptFailed, AttemptStarted, AttemptSucceeded
 from poimen.kernel.intent import ErrorRecord, RejectedOutcome
+from poimen.secrecy.speaking import logger
 
 if TYPE_CHECKING:
     import asyncio
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from poimen.engine.driving.driver import Driver
     from poimen.engine.driving.scopes import Call, CallFuture, WorkflowScope
 
-_log = logging.getLogger("poimen.run")
+_log = logger("poimen.run")
 LONGEST_BACKOFF_S = 60.0
 
 

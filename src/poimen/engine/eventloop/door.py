@@ -11,7 +11,6 @@ Source: design storage.md, "Group commit".
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
@@ -21,6 +20,7 @@ from poimen.engine.eventloop import locked
 from poimen.engine.eventloop.locked import Locked
 from poimen.engine.eventloop.loop import empty
 from poimen.log.writer import Door
+from poimen.secrecy.speaking import logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 LAST_TURNS: Final = 10
 """Of the loop: a guard whose send was in line until the end says in them that nothing was sent."""
 
-_log: Final = logging.getLogger("poimen.worker")
+_log: Final = logger("poimen.worker")
 
 
 class Outside:

@@ -15,11 +15,12 @@ import asyncio
 import collections
 import contextvars
 import ctypes
-import logging
 import sys
 import weakref
 from asyncio import events
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
+
+from poimen.secrecy.speaking import logger
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Coroutine, Iterable
@@ -30,7 +31,7 @@ from poimen.engine.eventloop.futures import Bridged, Numbers, RunFuture, RunTask
 from poimen.kernel.errors import Suspended
 
 T = TypeVar("T")
-_log = logging.getLogger("poimen.run")
+_log = logger("poimen.run")
 
 
 def empty() -> contextvars.Context:

@@ -11,7 +11,6 @@ Source: design storage.md, "Durability" (fail-stop), "SQLite"; reliability.md se
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 from typing import TYPE_CHECKING, Final, Protocol
@@ -20,6 +19,7 @@ import apsw
 
 from poimen.kernel.errors import CommitUnknown, Corrupt, PoimenError, StorageFailed
 from poimen.log.disk import connect, doubt, files, locks
+from poimen.secrecy.speaking import logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -34,7 +34,7 @@ CHECKPOINT_PAGES: Final = 4000
 
 OPENING_PATIENCE_S: Final = 10.0
 
-_logger: Final = logging.getLogger("poimen.log")
+_logger: Final = logger("poimen.log")
 
 
 class Doubtful(Protocol):
