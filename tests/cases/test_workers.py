@@ -24,6 +24,7 @@ from poimen.kernel.intent import (
     LateOutcome,
     NotSentOutcome,
     Returned,
+    SendAnswered,
 )
 from poimen.log import codec
 from poimen.log.api import Batch
@@ -221,7 +222,7 @@ def test_a_run_taken_over_by_one_that_died_at_once_is_taken_again(case: Case) ->
     log = case.log("r")
     assert log.head.epoch == 3
     assert log.one(IntentClassified).epoch == 3
-    assert len(log.all(IntentCommitted)) + len(log.all(LateOutcome)) == 2
+    assert len(log.all(IntentCommitted)) + len(log.all(LateOutcome)) + len(log.all(SendAnswered)) == 2
     assert len(case.lines("charge")) == 2
 
 

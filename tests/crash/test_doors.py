@@ -141,10 +141,13 @@ def test_names_are_loaded_when_they_are_asked_for() -> None:
         "two_records",
         "batched",
         "moved_up",
+        "decided_late",
+        "sent_again",
         "normal_sync",
         "lying_sync",
         "no_folder_sync",
         "swallowed",
+        "chain_off",
         "sync_retried",
     }
     with pytest.raises(AttributeError, match="no attribute 'crahs'"):

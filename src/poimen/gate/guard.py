@@ -23,7 +23,7 @@ from poimen.declare.specs import ToolSpec
 from poimen.gate import _call, outcome, points
 from poimen.gate._call import Ended, GivenUp, Raised, Value
 from poimen.gate.error_record import message_of, without_secret
-from poimen.gate.ladder import climb, read_answer, unsendable
+from poimen.gate.ladder import climb, read_answer, sendable
 from poimen.gate.port import Closed, Dropped, Key, Known, Port, Stopped
 from poimen.kernel.effect_class import EffectClass
 from poimen.kernel.errors import Conflict, Fenced, StorageFailed, Suspended, invariant
@@ -152,7 +152,8 @@ class Guard:
         points.reach("dispatched", self.spec.name)
         # 3. the call, unless it was called off or the lease has run out while the record was synced
         send = len(self.port.intent(self.key).sends)
-        if why := await unsendable(self, begun_us, waited_us=begun_us - planned_us):
+        why, begun_us = await sendable(self, planned_us=planned_us, begun_us=begun_us)
+        if why:
             ended: Outcome | _Maybe = _not_sent(why)
         else:
             ended = await self._perform_call(send, begun_us)

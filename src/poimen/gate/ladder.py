@@ -10,7 +10,7 @@ Source: design protocol.md, section 4; the rules by name are in docs/reference/e
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from poimen import clock, effects
 from poimen.declare import values
@@ -52,7 +52,9 @@ PAUSE_S = 0.2
 """The longest sleep between two looks at whether the ladder is still wanted, in seconds."""
 
 
-LATE_US = 5 * clock.US
+EARLY: Final = 4
+"""A send begins in the first of so many parts of its time, or another record says that it begins now."""
+LATE_US: Final = 5 * clock.US
 """A record that took longer to become durable has waited: the key is looked at again, in microseconds."""
 
 TOLD_US = 2 * clock.US
@@ -112,31 +114,63 @@ def probe_loaded(spec: ToolSpec, terms: Terms) -> bool:
     return spec.probe_name is not None and (terms.probe, terms.probe_version) == (spec.probe_name, spec.version)
 
 
-async def unsendable(guard: Guard, begun_us: int, *, waited_us: int) -> str:
-    """Why a send may not be made although its Dispatched is durable.
+async def sendable(guard: Guard, *, planned_us: int, begun_us: int) -> tuple[str, int]:
+    """Whether a send may be made, now that its Dispatched is durable.
 
-    Its time counts from that record: by that, whoever drives the run next knows when it must have ended.
+    Its time counts from a record: by that, whoever drives the run next knows when it must have ended. Where much of it
+    is gone already (a slow disk, a machine that slept) another record says that it begins now.
 
     Arguments:
         guard: about to call its tool.
-        begun_us: the time of that record, of the clock that only goes on, in microseconds.
-        waited_us: how long that record has waited for the log since the send was ruled, in microseconds.
+        planned_us: when the send was ruled, of the clock that only goes on, in microseconds.
+        begun_us: the time of its Dispatched, likewise.
+
+    Returns:
+        Why it may not be made, empty when it may; from when on its time counts.
+
+    Source: docs/decisions/0013-when-a-send-has-ended.md.
     """
+    why, now_us = await _held_back(guard), clock.boot_us()
+    late = (now_us - begun_us) * EARLY > guard.terms.timeout_us
+    fresh = not (late or now_us - planned_us > LATE_US) or _first_of_its_key(guard)
+    if late and not why:
+        begun_us = await _begins_late(guard)
+        why = await _held_back(guard) if guard.port.intent(guard.key).open else "it was closed before the call"
+    if not why and clock.boot_us() >= begun_us + guard.terms.timeout_us:
+        why = "the time of this send was over before the call"
+    if not why and not fresh:
+        why = _lapsed_meanwhile(guard)
+    return why, begun_us
+
+
+async def _begins_late(guard: Guard) -> int:
+    step, attempt, ordinal = guard.key
+    inputs = {"dispatched_us": guard.port.intent(guard.key).sends[-1].at}
+    late = RuleApplied(
+        step=step, attempt=attempt, ordinal=ordinal, rule="begins-late", inputs=inputs, result="begins now"
+    )
+    return await guard.port.append(late)
+
+
+async def _held_back(guard: Guard) -> str:
     lease_left_s = await guard.port.lease_left_s()
     if guard.called_off:
         return f"called off before the call: {guard.called_off}"
-    if lease_left_s <= 0:
-        return "the lease ended before the call"
-    if clock.boot_us() >= begun_us + guard.terms.timeout_us:
-        return "the time of this send was over before the call"
+    return "the lease ended before the call" if lease_left_s <= 0 else ""
+
+
+def _first_of_its_key(guard: Guard) -> bool:
+    """Whether nothing was sent under this request id before, or it has no key."""
     intent = guard.port.intent(guard.key)
-    if waited_us <= LATE_US or key_ttl_us(guard.terms) is None or intent.demoted_to is not None:
-        return ""
-    first = guard.port.request(intent.pending.request_id).first_dispatched_at
-    if first == intent.sends[-1].at:
-        return ""  # the key is no older than this send
-    latest = guard.port.latest_at
-    lapse = key_lapse(guard.terms, first_dispatched_at_us=first, now_us=clock.wall_us(), latest_known_us=latest)
+    if key_ttl_us(guard.terms) is None or intent.demoted_to is not None:
+        return True
+    return guard.port.request(intent.pending.request_id).first_dispatched_at == intent.sends[-1].at
+
+
+def _lapsed_meanwhile(guard: Guard) -> str:
+    first = guard.port.request(guard.port.intent(guard.key).pending.request_id).first_dispatched_at
+    now_us, latest_us = clock.wall_us(), guard.port.latest_at
+    lapse = key_lapse(guard.terms, first_dispatched_at_us=first, now_us=now_us, latest_known_us=latest_us)
     return f"{lapse} before the call: its record has waited for the log" if lapse is not None else ""
 
 

@@ -70,8 +70,8 @@ class Port(Protocol):
 
     threads: ThreadPoolExecutor
 
-    def append(self, *events: Event) -> Awaitable[object]:
-        """Append under the run's epoch; durable once awaited. Raises Fenced, CommitUnknown."""
+    def append(self, *events: Event) -> Awaitable[int]:
+        """Append under the run's epoch; durable once awaited, which gives their time. Raises Fenced, CommitUnknown."""
         ...
 
     def dispatch(self, *events: Event) -> Awaitable[int]:

@@ -319,8 +319,7 @@ def _intent(view: RunView, line: BranchView, event: IntentEvent, lsn: int, at: i
         case ReadDropped():
             intent.dropped, intent.timed_out = True, event.why != "cancel"
         case RuleApplied():
-            if event.rule == "call-ended":
-                intent.running = max(0, intent.running - 1)
+            intent.ruled(event.rule, at)
 
 
 def _pending(view: RunView, line: BranchView, attempt: AttemptView, event: IntentPending, lsn: int) -> None:

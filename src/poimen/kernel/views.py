@@ -142,6 +142,13 @@ class IntentView:
             return True
         return self.resolution is not None and not self.did_nothing
 
+    def ruled(self, rule: str, at: int) -> None:
+        """Take in what the record of a rule says of its calls: one that was given up has ended, or one begins late."""
+        if rule == "call-ended":
+            self.running = max(0, self.running - 1)
+        elif rule == "begins-late":
+            self.sends[-1].at = at
+
 
 @dataclass(slots=True, kw_only=True)
 class AttemptView:
@@ -297,19 +304,6 @@ class DecisionView:
     seq: int
     settled: str = ""
 
-    @classmethod
-    def of(cls, event: DecisionRecorded, *, lsn: int, at: int) -> DecisionView:
-        """What a record says."""
-        return cls(
-            id=event.id,
-            value=event.value,
-            value_digest=event.value_digest,
-            lsn=lsn,
-            at=at,
-            step=event.step,
-            seq=event.seq,
-        )
-
     @property
     def owed(self) -> bool:
         """Nothing says yet that it was carried out or rejected."""
@@ -349,7 +343,15 @@ class BranchView:
 
     def decided(self, event: DecisionRecorded, *, lsn: int, at: int) -> None:
         """Take in a decision; one that was taken inside a step binds its attempts to what it was taken from."""
-        self.decisions[event.id] = DecisionView.of(event, lsn=lsn, at=at)
+        self.decisions[event.id] = DecisionView(
+            id=event.id,
+            value=event.value,
+            value_digest=event.value_digest,
+            lsn=lsn,
+            at=at,
+            step=event.step,
+            seq=event.seq,
+        )
         if event.step:
             self.steps[event.step].attempts[event.attempt - 1].decided_lsn = lsn
 

@@ -83,14 +83,14 @@ def _moved_up() -> None:
     early: dict[Guard, asyncio.Future[Any]] = {}
 
     async def called_first(self: Guard) -> Any:
-        early[self] = asyncio.ensure_future(perform_call(self, 1, self.terms.timeout_us))
+        early[self] = asyncio.ensure_future(perform_call(self, 1, clock.boot_us()))
         for _ in range(3):  # the turns that it takes to reach the first line of the body
             await asyncio.sleep(0)
         return await proceed(self)
 
-    async def called_already(self: Guard, send: int, timeout_us: int) -> Any:
+    async def called_already(self: Guard, send: int, begun_us: int) -> Any:
         running = early.pop(self, None)
-        return await (perform_call(self, send, timeout_us) if running is None else running)
+        return await (perform_call(self, send, begun_us) if running is None else running)
 
     _put(Guard, "proceed", called_first)
     _put(Guard, "_perform_call", called_already)
@@ -248,8 +248,7 @@ def _plan_with(*, claim: Callable[[IntentPending], tuple[Any, ...]]) -> None:
 def _send_without_a_record() -> None:
     dispatch = EffectPort.dispatch
 
-    async def only_what_there_is(self: EffectPort, *events: Any) -> None:
-        if events:
-            await dispatch(self, *events)
+    async def only_what_there_is(self: EffectPort, *events: Any) -> int:
+        return await dispatch(self, *events) if events else clock.boot_us()
 
     _put(EffectPort, "dispatch", only_what_there_is)

@@ -56,10 +56,8 @@ class Sent(Awaited):
 
     __slots__ = ("begun_us", "box", "due", "error", "events", "landed")
 
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, box: Outbox, events: list[tuple[Event, int]], due: list[HandOver]
-    ) -> None:
-        self._loop = loop
+    def __init__(self, box: Outbox, events: list[tuple[Event, int]], due: list[HandOver]) -> None:
+        self._loop = box.loop
         self.wakeup = None
         self.begun_us = clock.boot_us()
         self.box = box
@@ -89,6 +87,7 @@ class Outbox:
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
+        self.loop = driver.main
         self._waiting: list[tuple[Event, int]] = []
         self._blobs: list[Blob] = []
         self._timer: asyncio.TimerHandle | None = None
@@ -227,7 +226,7 @@ class Outbox:
         self._waiting = []
         line_up = driver.hands.line_up
         due = [lined for event in events if (lined := line_up(event, at, ready=False)) is not None]
-        sent = self._newest = Sent(driver.main, self, dated, due)
+        sent = self._newest = Sent(self, dated, due)
         self.sending += 1
         blobs, self._blobs = tuple(self._blobs), []
         driver.worker.door.submit(
