@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from poimen.kernel.errors import DecisionConflict, NotFound, StorageFailed
 from poimen.ledger import lines
 from poimen.ledger.file import LedgerFile, read_whole, refuse_unnamable
+from poimen.secrecy.setting import in_force
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,6 +49,7 @@ class DecisionLedger:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         refuse_unnamable(path)
+        in_force()  # what counts as secret is looked up before anything is owed
         self.path: Final = Path(os.path.realpath(path))
         self._file = LedgerFile(self.path)
         try:

@@ -23,9 +23,11 @@ class _Redacting(logging.Filter):
     @override
     def filter(self, record: logging.LogRecord) -> bool:
         said = record.getMessage()
-        record.msg, record.args = redacted(said), None
+        if (clean := redacted(said)) != said:
+            record.msg, record.args = clean, None
         if record.exc_info and not record.exc_text:
-            record.exc_text = redacted(_plain.formatException(record.exc_info))
+            traced = _plain.formatException(record.exc_info)
+            record.exc_text = clean if (clean := redacted(traced)) != traced else None
         return True
 
 
