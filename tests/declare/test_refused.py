@@ -368,6 +368,20 @@ def test_a_step_is_checked_too(settings: dict[str, Any]) -> None:
         poimen.step(**settings)(fine)
 
 
+@pytest.mark.parametrize("argument", ["timeout", "queue_timeout"])
+@pytest.mark.parametrize("length", [60, 60.0, 59, timedelta(minutes=1)], ids=str)
+def test_a_deadline_of_a_step_is_refused_where_it_is_declared(argument: str, length: Any) -> None:
+    settings: Any = {argument: length}
+    with pytest.raises(poimen.NotBuiltYet) as refused:
+        poimen.step(**settings)(fine)
+    assert refused.value.ids == {"name": f"step({argument}=)", "part": 3}
+
+
+def test_a_deadline_of_one_call_of_a_step_is_refused_where_it_is_chosen() -> None:
+    with pytest.raises(poimen.NotBuiltYet, match=r"step\(timeout=\)"):
+        poimen.step(fine).options(timeout=60)
+
+
 @pytest.mark.parametrize("settings", [{"timeout": 0}, {"attempts": 0}, {"backoff": -1}, {"retry_on": 3}], ids=told)
 def test_a_model_is_checked_too(settings: dict[str, Any]) -> None:
     with pytest.raises(poimen.BadDeclaration, match=next(iter(settings))):

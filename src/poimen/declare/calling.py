@@ -15,9 +15,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, TypeVar
 
-from poimen.declare.specs import STEP_TIMEOUT_S
 from poimen.kernel.errors import UnguardedEffect
-from poimen.later import not_built
 
 if TYPE_CHECKING:
     from poimen.declare.specs import Options, ToolSpec
@@ -106,7 +104,6 @@ def begin(
         NotStorable: an argument cannot be stored; nothing has happened.
         UnguardedEffect: no run stands behind the call.
     """
-    _refuse_later_parts(spec, options)
     packed = spec.parameters.pack(args, kwargs)
     caller = CALLER.get()
     if caller is None:
@@ -122,22 +119,11 @@ def wait(spec: ToolSpec, options: Options, args: tuple[Any, ...], kwargs: Mappin
         UnguardedEffect: no run stands behind the call.
         WouldBlock: an event loop runs in this thread.
     """
-    _refuse_later_parts(spec, options)
     packed = spec.parameters.pack(args, kwargs)
     caller = CALLER.get()
     if caller is None:
         _unguarded(spec)
     return caller.call_sync(spec, packed, options)
-
-
-def _refuse_later_parts(spec: ToolSpec, options: Options) -> None:
-    """A deadline that nobody would keep is refused, not ignored."""
-    if spec.kind != "step":
-        return
-    if spec.queue_timeout_s is not None:
-        not_built("step(queue_timeout=)")
-    if spec.timeout_s != STEP_TIMEOUT_S or options.timeout_s is not None:
-        not_built("step(timeout=)")
 
 
 def _unguarded(spec: ToolSpec) -> NoReturn:

@@ -194,7 +194,7 @@ def step(
     version: str = "1",
     attempts: int = 3,
     backoff: Seconds = 1.0,
-    timeout: Seconds = 60.0,
+    timeout: Seconds | None = None,
     queue_timeout: Seconds | None = None,
     retry_on: Errors | None = None,
     on_indeterminate: OnUnknown | None = None,
@@ -211,14 +211,17 @@ def step(
         attempts: how many, the first one included.
         backoff: before the second attempt, in seconds or as a timedelta; doubled for each further one up to 60 s,
             each wait 20 % more or less by chance.
-        timeout: of one attempt, in seconds or as a timedelta. Until then `asyncio.timeout` inside the step.
-        queue_timeout: how long an attempt may wait to be admitted, in seconds or as a timedelta; None: for ever.
+        timeout: of one attempt, in seconds or as a timedelta. In a later version: what is given here today is refused
+            (`NotBuiltYet`); use `asyncio.timeout` inside the step.
+        queue_timeout: how long an attempt may wait to be admitted, in seconds or as a timedelta; None: for ever. In a
+            later version, as `timeout`.
         retry_on: exceptions after which another attempt is made: a type, several, or a predicate. None: `NotSent`,
             and every `Exception` that is not poimen's own (`Rejected` and `StepError` are).
         on_indeterminate: what the workflow is told of an unknown: `wait` or `raise`, as for a tool; None: as its run.
 
     Raises:
         BadDeclaration: the function or a setting cannot be used.
+        NotBuiltYet: `timeout` or `queue_timeout` is given.
         NotStorable: a parameter or the result can never be stored.
     """
     settings = dict(locals())  # the parameters by name; checked when the function is there

@@ -50,9 +50,6 @@ SPEC: Final = "__poimen_spec__"
 OPTIONS: Final = "__poimen_options__"
 """The attribute of a declared tool, model or step that holds the options of this name."""
 
-STEP_TIMEOUT_S: Final = 60.0
-"""Of one attempt, where nothing else is declared."""
-
 _LONGEST_SUMMARY: Final = 500
 _LONGEST_VALUE: Final = 80
 _shortened: Final = reprlib.Repr()
@@ -144,7 +141,7 @@ class ToolSpec(Spec):
     probe: Token | None = None
     summary: Summary = ""
     stake: Summary = ""
-    timeout_s: float = STEP_TIMEOUT_S
+    timeout_s: float = 60.0
     grace_s: float = 5.0
     attempts: int = 1
     backoff_s: float = 1.0

@@ -1,8 +1,8 @@
 """What a person does to a run: cancel, resume, claim, resolve, probe, close a decision.
 
-Each is one outsider's record, appended against the LSN of the last record about its subject that the
-person has seen; the second one of two loses with a conflict. This module must never drive a run; it
-keeps the invariant that a resolution names exactly one intent, who, why and the evidence.
+Each is one outsider's record. What closes or claims something is appended against the last LSN of its subject that the
+person has seen: the second of two loses with a conflict. What asks for something (a resumption, a probe) is appended
+always. This module must never drive a run; it keeps the invariant that a resolution names one intent, who, why, how.
 
 Source: design protocol.md, sections 3 ("Decisions") and 5 ("After Indeterminate").
 """
@@ -93,11 +93,11 @@ def cancel(store: Store, door: Door, run: str, *, by: str, why: str) -> bool:
 
 
 def resume(store: Store, door: Door, run: str, *, by: str, why: str) -> None:
-    """Let a waiting run be tried again as it is.
+    """Let a run that waits be tried again as it is; one that does not wait takes no notice.
 
     Raises:
         NotFound: no such run.
-        Refused: it does not wait.
+        Refused: it has ended.
         NotStorable: as `cancel`.
     """
     said(by=by, why=why)

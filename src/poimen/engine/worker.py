@@ -229,7 +229,7 @@ class Worker:
             if driver.run in kept:
                 driver.lease = kept[driver.run]
             elif not driver.done.done():
-                driver.ending.stop(Fenced(f"the lease of {driver.run} was lost", run=driver.run))
+                driver.ending.stop(Fenced(f"the lease of {driver.run} was lost", run_id=driver.run))
         self.lingering.give_back()
 
     async def ask_for(self, driver: Driver) -> None:

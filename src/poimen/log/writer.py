@@ -16,7 +16,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from poimen import clock
-from poimen.kernel.errors import CommitUnknown, PoimenError, StorageFailed
+from poimen.kernel.errors import CommitUnknown, PoimenError, StorageFailed, violated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -53,12 +53,12 @@ class Ticket:
         """Where the batch landed.
 
         Raises:
-            PoimenError: why it was refused, or `CommitUnknown`.
+            PoimenError: why it was refused; `CommitUnknown`; `InvariantViolated` before its commit.
         """
         if self.error is not None:
             raise self.error
         if self.committed is None:
-            raise StorageFailed("a ticket was read before its commit", hint="wait for the ticket first")
+            violated("a ticket is read after its commit")
         return self.committed
 
 

@@ -16,6 +16,7 @@ from poimen.declare.making.dressing import Likeness, tool_like, workflow_like
 from poimen.declare.shapes import Verifier
 from poimen.declare.specs import Budget, ToolSpec, VerifierSpec, WorkflowSpec
 from poimen.declare.states import States
+from poimen.later import not_built
 
 Check: TypeAlias = Callable[[Candidate, str, Any], Any]
 
@@ -42,6 +43,9 @@ _FIELDS: Final[dict[str, tuple[str, Check]]] = {
     "queue_timeout": ("queue_timeout_s", _optional(Candidate.seconds)),
 }
 
+_DEADLINES: Final = ("timeout", "queue_timeout")
+"""Of a step."""
+
 _WORKFLOW_FIELDS: Final[dict[str, tuple[str, Check]]] = {
     "states": ("states", _optional(lambda one, argument, value: one.instance(argument, value, States))),
     "verifiers": ("verifiers", Candidate.verifiers),
@@ -67,9 +71,12 @@ def declared_tool(fn: object, kind: Literal["tool", "model", "step"], settings: 
 
     Raises:
         BadDeclaration: the function or a setting cannot be used.
+        NotBuiltYet: a step is given a deadline.
         NotStorable: a parameter or the result can never be stored.
     """
     one = Candidate.of(fn, kind, settings["name"])
+    if kind == "step":
+        settings = _without_deadlines(one, settings)
     fields = _checked(one, settings, _FIELDS)
     spec = ToolSpec(
         kind=kind,
@@ -79,6 +86,15 @@ def declared_tool(fn: object, kind: Literal["tool", "model", "step"], settings: 
         **one.common(settings["version"]),
     )
     return tool_like(spec, Likeness.of(one), one.source.__globals__)
+
+
+def _without_deadlines(one: Candidate, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """A step's settings without its deadlines: one that nobody would keep yet is refused, not ignored."""
+    for argument in _DEADLINES:
+        if settings[argument] is not None:
+            one.seconds(argument, settings[argument])
+            not_built(f"step({argument}=)")
+    return {argument: value for argument, value in settings.items() if argument not in _DEADLINES}
 
 
 def declared_workflow(fn: object, settings: Mapping[str, Any]) -> Any:

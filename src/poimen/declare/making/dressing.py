@@ -173,6 +173,8 @@ def _with(spec: ToolSpec, before: Options, given: Mapping[str, Any]) -> Options:
         found = seconds(chosen["timeout_s"])
         if found is None or found <= 0:
             _refuse(spec, f"timeout={chosen['timeout_s']!r} is not a positive length of time")
+        if spec.kind == "step":
+            not_built("step(timeout=)")
         chosen["timeout_s"] = found
     attempts = chosen.get("attempts", 1)
     if type(attempts) is not int or attempts < 1:

@@ -52,21 +52,16 @@ class RunTask(asyncio.Task[Any]):
     `made` counts the tasks of the loop, for those who walk over all of them.
     """
 
-    _number: int
-    made: int
+    __slots__ = ("_number", "made")
+
+    def __init__(self, coro: Coroutine[Any, Any, Any], *, number: int, made: int, **how: Any) -> None:
+        self._number = number  # first: a task hashes itself while it is made
+        self.made = made
+        super().__init__(coro, **how)
 
     @override
     def __hash__(self) -> int:
-        try:
-            return self._number
-        except AttributeError:
-            return Numbers.next
-
-
-class Numbers:
-    """The number of the task that is being made right now: `asyncio.Task` hashes itself before it can be told."""
-
-    next = 0
+        return self._number
 
 
 class RunFuture(asyncio.Future[Any]):

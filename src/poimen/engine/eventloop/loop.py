@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 from poimen._typing import override
-from poimen.engine.eventloop.futures import Bridged, Numbers, RunFuture, RunTask, RunTimer
+from poimen.engine.eventloop.futures import Bridged, RunFuture, RunTask, RunTimer
 from poimen.kernel.errors import Suspended
 
 T = TypeVar("T")
@@ -213,9 +213,8 @@ class RunLoop(asyncio.AbstractEventLoop):
 
     @override
     def create_task(self, coro: Any, *, name: str | None = None, context: Any = None, **_: Any) -> asyncio.Task[Any]:
-        Numbers.next = number = self.number(context)
-        task = RunTask(Bridged(coro, self), loop=self, name=name, context=context)
-        task._number, task.made = number, self._made
+        number = self.number(context)
+        task = RunTask(Bridged(coro, self), number=number, made=self._made, loop=self, name=name, context=context)
         self._made += 1
         self._tasks.add(task)
         return task
