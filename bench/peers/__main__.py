@@ -10,6 +10,7 @@ import datetime as dt
 import json
 import os
 import platform
+import signal
 import subprocess
 import sys
 import time
@@ -125,6 +126,7 @@ def main() -> None:
     )
     parser.add_argument("--page", action="store_true", help="measure nothing: write the page from results.json")
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the servers are stopped
     known: dict[str, Any] = {"runtimes": {}}
     if given.results.exists():
         known = json.loads(given.results.read_text(encoding="utf-8"))
