@@ -54,10 +54,15 @@ lint: setup ## Style, format, types and import contracts.
 bench: setup ## Measure, with the machine's floor beside every figure.
 	@$(BIN)/poimen bench $(ARGS)
 
+.PHONY: peers
+peers: setup strace ## Measure other runtimes, each in its own venv, and write their page (ARGS=--timings: costs alone).
+	@$(BIN)/python -m bench.peers $(ARGS)
+
 .PHONY: docs
-docs: setup ## Write the reference pages that are made from the code.
+docs: setup ## Write the pages that are made from the code and from the peers' results.
 	@$(BIN)/python -m tools.errors_page
 	@$(BIN)/python -m tools.python_page
+	@$(BIN)/python -m bench.peers --page
 
 .PHONY: setup
 setup: $(INSTALLED) ## Make .venv and install what is locked (the other targets do it themselves).
