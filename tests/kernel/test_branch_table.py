@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import shlex
+from types import SimpleNamespace
 from typing import Any, get_args
 
 import pytest
@@ -130,6 +131,20 @@ def differences(module: Any) -> list[str]:
 def test_every_pair_and_every_cause_is_as_the_table_says():
     assert len(legal_pairs()) == 14
     assert differences(branch) == []
+
+
+def test_a_lenient_table_is_caught():
+    """The control: tests that only look at what is allowed would pass a table that refuses nothing."""
+
+    def lenient(state, cause):
+        try:
+            return branch.branch_transition(state, cause)
+        except IllegalTransition:
+            return state
+
+    found = differences(SimpleNamespace(**(vars(branch) | {"branch_transition": lenient})))
+    assert found
+    assert [each for each in found if not each.endswith(("instead of None", "is legal"))] == []
 
 
 def test_the_table_speaks_of_all_states_and_causes():

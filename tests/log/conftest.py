@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.log.stores import MemoryWorld, MovableClock, SqliteWorld, World, moved_clock
+from tests.log.stores import WORLDS, MovableClock, World, moved_clock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=WORLDS)
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
-    return MemoryWorld() if request.param == "memory" else SqliteWorld(tmp_path / "log" / "poimen.db")
+    return WORLDS[request.param](tmp_path / "log")
 
 
 @pytest.fixture

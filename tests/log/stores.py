@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import apsw
 
@@ -17,11 +18,14 @@ from poimen import clock
 from poimen.log.api import Batch, Blob, Committed, Lease, NewRecord
 from poimen.log.memory import Contents, MemoryStore
 from poimen.log.sqlite import SqliteStore
+from poimen.testing.false_stores import falsified
+from poimen.testing.storage.layer import Layer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from poimen.log.api import Store
+    from poimen.testing.storage.faults import Fault
 
 ROOT = Path(__file__).parents[2]
 CHILDREN = Path(__file__).with_name("children.py")
@@ -94,33 +98,147 @@ def damages(db: Path) -> list[tuple[str, int]]:
 
 
 class World:
-    """One log; each `open` is another way into it."""
+    """One log; each `open` is another way into it. A new backend is one of these, and one line in `WORLDS`.
+
+    Arguments:
+        folder: where it may keep files; nobody else does.
+        layered: its storage can be made to fail, see `fail`.
+
+    Attributes:
+        kind: the backend's name.
+        fails: whether a commit of it can fail, as that of a disk can.
+        copies: whether it can be backed up.
+        written: the files that a commit writes, as a pattern.
+    """
 
     kind = ""
+    fails = False
+    copies = False
+    written = ""
+
+    def __init__(self, folder: Path, *, layered: bool = False) -> None:
+        self.folder, self.layered = folder, layered
 
     def open(self, *, read_only: bool = False) -> Any:
         """Another store on the same log."""
         raise AssertionError
 
+    def die(self, *stores: Any) -> None:
+        """The processes of all stores of this log end, without a word."""
+        raise AssertionError
+
+    def layers(self) -> World:
+        """A new log of the same kind, whose storage can be made to fail."""
+        return type(self)(self.folder / "layered", layered=True)
+
+    def fail(self, fault: Fault | None) -> None:
+        """Let storage fail, when the world is layered; None: no more."""
+        raise AssertionError
+
+    def struck(self) -> bool:
+        """Whether the fault has struck."""
+        return False
+
+    def elsewhere(self, path: Path) -> World:
+        """The log in a backup."""
+        raise AssertionError
+
+    def end(self) -> None:
+        """Take away what stands around the log."""
+
 
 class MemoryWorld(World):
     kind = "memory"
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path, *, layered: bool = False) -> None:
+        super().__init__(folder, layered=layered)
         self.contents = Contents()
 
     def open(self, *, read_only: bool = False) -> MemoryStore:
         return MemoryStore(self.contents, read_only=read_only)
 
+    def die(self, *stores: Any) -> None:
+        for each in stores:
+            each.close()
+        self.contents.workers.clear()  # it has no processes: what of a worker is left ends with them
+
 
 class SqliteWorld(World):
     kind = "sqlite"
+    fails = True
+    copies = True
+    written = "*-wal"
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, folder: Path, *, layered: bool = False, name: str = "poimen.db") -> None:
+        super().__init__(folder, layered=layered)
+        self.path = folder / "log-0" / name
+        self.lives = 0
+        self.around = ExitStack()
+        self.layer = self.around.enter_context(Layer(folder).installed()) if layered else None
 
     def open(self, *, read_only: bool = False) -> SqliteStore:
         return SqliteStore(self.path, read_only=read_only)
+
+    def die(self, *stores: Any) -> None:
+        """What lies on the disk goes on elsewhere, with all locks free: what a SIGKILL of all leaves behind."""
+        self.lives += 1
+        there = self.folder / f"log-{self.lives}"
+        shutil.copytree(self.path.parent, there, ignore=shutil.ignore_patterns("*-shm"))
+        self.path = there / self.path.name
+        for each in stores:
+            each.close()
+
+    def fail(self, fault: Fault | None) -> None:
+        assert self.layer is not None
+        self.layer.arm(fault)
+
+    def struck(self) -> bool:
+        return self.layer is not None and self.layer.struck > 0
+
+    def elsewhere(self, path: Path) -> World:
+        world = SqliteWorld(path.parent, name=path.name)
+        world.path = path
+        return world
+
+    def end(self) -> None:
+        self.around.close()
+
+
+WORLDS: Final[dict[str, type[World]]] = {
+    "memory": MemoryWorld,
+    "sqlite": SqliteWorld,
+}
+"""Every backend of the log, for the suite, the machine and their controls."""
+
+
+class FalseWorld(World):
+    """The log of another world, with one promise broken at each way into it."""
+
+    def __init__(self, world: World, control: str) -> None:
+        super().__init__(world.folder, layered=world.layered)
+        self.world, self.control = world, control
+        self.kind, self.fails, self.copies, self.written = world.kind, world.fails, world.copies, world.written
+
+    def open(self, *, read_only: bool = False) -> Any:
+        return falsified(self.world.open(read_only=read_only), self.control)
+
+    def die(self, *stores: Any) -> None:
+        self.world.die(*(each.real for each in stores))
+
+    def layers(self) -> World:
+        return FalseWorld(self.world.layers(), self.control)
+
+    def fail(self, fault: Fault | None) -> None:
+        self.world.fail(fault)
+
+    def struck(self) -> bool:
+        return self.world.struck()
+
+    def elsewhere(self, path: Path) -> World:
+        return self.world.elsewhere(path)
+
+    def end(self) -> None:
+        self.world.end()
 
 
 class MovableClock(clock.Source):

@@ -87,3 +87,18 @@ def test_storage_fails_for_what_is_opened_in_the_block(poimen_db: Path, witness:
         assert layer.struck == 1
     assert poimen.run(small("tea"), db=str(poimen_db), run_id="r") == "tea"
     assert len(witness) == 3
+
+
+def test_the_next_fault_is_chosen_while_storage_is_in_use(poimen_db: Path, witness: Witness) -> None:
+    from tests.power.programs import small
+
+    with faulty_storage(poimen_db, Fault(call="sync", nth=1, only="nothing")) as layer:
+        assert poimen.run(small("tea"), db=str(poimen_db), run_id="one") == "tea"
+        layer.arm(Fault(call="sync", nth=2, only="*-wal"))
+        assert (layer.struck, layer.calls.total()) == (0, 0)
+        with pytest.raises((poimen.CommitUnknown, poimen.StorageFailed)):
+            poimen.run(small("tea"), db=str(poimen_db), run_id="two")
+        assert layer.struck == 1
+        layer.arm(None)
+        assert poimen.run(small("tea"), db=str(poimen_db), run_id="two") == "tea"
+    assert len(witness) == 6

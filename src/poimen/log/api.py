@@ -11,7 +11,7 @@ Source: design storage.md, "The log".
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -19,16 +19,20 @@ if TYPE_CHECKING:
 
     from poimen.kernel.errors import PoimenError
 
+MAX_BODY_BYTES: Final = 64 << 20
+"""A record with a longer body is refused by every backend."""
+
 
 class NewRecord(NamedTuple):
     """One encoded event on its way into the log.
 
     Arguments:
-        raw_id: 16 bytes made by the writer, unique in the run; people and files see `record_id`.
+        raw_id: 16 bytes made by the writer, unique in the run; people and files see `record_id`. A store refuses one
+            that it has appended to the run before; it need not know what other stores have.
         branch: the branch that it belongs to.
         kind: tag and version, such as `intent.dispatched.v1`.
         subject: what it is about, such as `intent:charge#0/1/0`; `expect` refers to it.
-        body: canonical JSON, UTF-8.
+        body: canonical JSON, UTF-8, at most `MAX_BODY_BYTES`; the log keeps any bytes.
         at: microseconds since the Unix epoch, UTC, by the writer's clock.
     """
 

@@ -29,7 +29,7 @@ from poimen.kernel.errors import (
     StorageFailed,
 )
 from poimen.log import chain
-from poimen.log.api import TERMINAL_STATES, Committed, Damage, Head, Lease, Record
+from poimen.log.api import MAX_BODY_BYTES, TERMINAL_STATES, Committed, Damage, Head, Lease, Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -319,7 +319,7 @@ def _chained(batch: Batch, head: Head, pos: int) -> list[Record]:
             hash=b"",
         )
         prev = chain.link_of(prev, record)
-        if not prev:
+        if not prev or len(record.body) > MAX_BODY_BYTES:
             raise NotStorable(f"a record of run {batch.run} cannot be written", where=batch.run, run_id=batch.run)
         fresh.append(record._replace(hash=prev))
     if not fresh:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from poimen.kernel.errors import Conflict, Corrupt, Fenced, NotFound, NotStorable, RunExists, invariant
 from poimen.log import chain
-from poimen.log.api import Committed
+from poimen.log.api import MAX_BODY_BYTES, Committed
 from poimen.log.disk.connect import SQL
 
 if TYPE_CHECKING:
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     """A record as it is inserted: run number, LSN, branch, id, kind, subject, body, at, epoch, hash."""
     Place = tuple[int, int, bytes, int, int]
     """A run's row number, last LSN, its hash, epoch, LSN of the last outsider's record."""
-
-MAX_BODY_BYTES: Final = 64 << 20
 
 _REMEMBERED: Final = 20_000
 _MALFORMED: Final = (ValueError, TypeError, AttributeError, OverflowError, struct.error)

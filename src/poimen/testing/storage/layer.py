@@ -73,6 +73,17 @@ class Layer:
         self.lock = threading.RLock()
         self._fault = fault
 
+    def arm(self, fault: Fault | None) -> None:
+        """Let another call fail from now on; its calls are counted from here.
+
+        Arguments:
+            fault: what fails; None: nothing any more.
+        """
+        with self.lock:
+            self._fault = fault
+            self.calls.clear()
+            self.struck = 0
+
     def due(self, call: str, name: str) -> str:
         """Count a call; the error that it must end with, empty when it goes well.
 
