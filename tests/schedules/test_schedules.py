@@ -1,7 +1,8 @@
 """The runtime keeps its promises in whatever order its callbacks run (P11).
 
 The control of the engine asks whether a cancel lies below and appends Dispatched a turn later; that of the workload
-looks whether a piece is there and sells it a turn later. Schedules find both; the order of asyncio finds neither.
+looks whether a piece is there and sells it a turn later. Schedules find both. One schedule in asyncio's own order finds
+neither; the second is found by none of fifty seeds in that order, the first where the cancel comes at the very moment.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 PROGRAMS = "tests.schedules.programs"
 MIXED = f"{PROGRAMS}:mixed"
 ROOT = Path(__file__).parents[2]
-FIXED = 217
+FIXED = 2
 """A schedule with a cancel; in the order of asyncio it does not strike between check and append."""
 
 ALL_OF_IT = {
@@ -68,12 +69,13 @@ def test_nothing_is_wrong_in_any_schedule(half: int, scale: Scale, figures: Figu
 
 
 def test_a_check_and_an_act_a_turn_later_are_found_in_the_engine(figures: Figures) -> None:
-    found = again(MIXED, "--seeds", "5000", "--sabotage", "checked_then_acted")
+    found = again(MIXED, "--seeds", "300", "--sabotage", "checked_then_acted")
     assert found.returncode == 1, found.stdout + found.stderr
     assert "dispatched, and a cancel stands below it" in found.stdout
     fixed = again(MIXED, "--seed", str(FIXED), "--order", "asyncio", "--sabotage", "checked_then_acted")
     assert fixed.returncode == 0, fixed.stdout + fixed.stderr
     assert "cancel.requested.v1" in fixed.stdout
+    assert "intent.dispatched.v1" in fixed.stdout
     figures(f"P11 control: {found.stdout.splitlines()[0]}")
 
 
