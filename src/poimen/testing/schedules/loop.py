@@ -14,10 +14,11 @@ from __future__ import annotations
 import asyncio
 import gc
 import heapq
+import inspect
 import warnings
 from asyncio import events
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
 from poimen import clock
@@ -201,12 +202,20 @@ def close(task: asyncio.Task[Any]) -> None:
     if task.done():
         return
     task._log_destroy_pending = False  # type: ignore[attr-defined]
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # what had not begun never will
-            cast("Any", task.get_coro()).close()
-    except BaseException:  # noqa: BLE001, S110 (a dead process: nobody hears what its code says to that)
-        pass
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # what had not begun never will
+        _close(task.get_coro())
+
+
+def _close(coroutine: Any) -> None:
+    """Close a coroutine; one that has not begun holds others that nobody would close."""
+    body = getattr(coroutine, "_coroutine", coroutine)  # a run's own wrap theirs
+    if inspect.iscoroutine(body) and inspect.getcoroutinestate(body) == inspect.CORO_CREATED:
+        for held in inspect.getcoroutinelocals(body).values():
+            if inspect.iscoroutine(held):
+                _close(held)
+    with suppress(BaseException):  # a dead process: nobody hears what its code says to that
+        coroutine.close()
 
 
 class SimulatedThreads(ThreadPoolExecutor):
