@@ -183,6 +183,20 @@ SECTIONS: Final = (
             "testing.Layer",
         ),
     ),
+    Section(
+        title="testing: schedules",
+        text="How it is used: [run it in another order](../guides/schedule-testing.md).",
+        names=(
+            "testing.simulate",
+            "testing.schedule_sweep",
+            "testing.ScheduleReport",
+            "testing.ScheduleFault",
+            "testing.Simulation",
+            "testing.Disturbances",
+            "testing.World",
+            "testing.Mark",
+        ),
+    ),
 )
 
 ALIASES: Final = ("AnyTool", "Errors", "Json", "OnUnknown", "Seconds", "Summary", "effects.AnyEffect", "ledger.Json")

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from poimen.testing.power.cuts import Cut, Loss, PowerReport, power_sweep
     from poimen.testing.power.trials import FaultTrial, fault_losses, fault_sweep
     from poimen.testing.rendezvous import Rendezvous
+    from poimen.testing.schedules.sweeping import ScheduleFault, ScheduleReport, schedule_sweep, simulate
+    from poimen.testing.schedules.traces import Disturbances, Simulation
+    from poimen.testing.schedules.world import Mark, World
     from poimen.testing.storage.counting import CountingVFS, sync_counter
     from poimen.testing.storage.faults import Fault, faulty_storage
     from poimen.testing.storage.layer import Layer
@@ -58,6 +61,9 @@ _HOMES = {
     "poimen.testing.power.cuts": "Cut Loss PowerReport power_sweep",
     "poimen.testing.power.trials": "FaultTrial fault_losses fault_sweep",
     "poimen.testing.rendezvous": "Rendezvous",
+    "poimen.testing.schedules.sweeping": "ScheduleFault ScheduleReport schedule_sweep simulate",
+    "poimen.testing.schedules.traces": "Disturbances Simulation",
+    "poimen.testing.schedules.world": "Mark World",
     "poimen.testing.storage.counting": "CountingVFS sync_counter",
     "poimen.testing.storage.faults": "Fault faulty_storage",
     "poimen.testing.storage.layer": "Layer",
@@ -80,6 +86,7 @@ __all__ = [
     "Contradiction",
     "CountingVFS",
     "Cut",
+    "Disturbances",
     "EffectFacts",
     "Ended",
     "Entry",
@@ -92,10 +99,14 @@ __all__ = [
     "Layer",
     "Life",
     "Loss",
+    "Mark",
     "Notes",
     "PowerReport",
     "Remains",
     "Rendezvous",
+    "ScheduleFault",
+    "ScheduleReport",
+    "Simulation",
     "Story",
     "Sweep",
     "Swept",
@@ -103,6 +114,7 @@ __all__ = [
     "Traced",
     "Trial",
     "Witness",
+    "World",
     "allow_raw",
     "canaries_in",
     "child_command",
@@ -123,7 +135,9 @@ __all__ = [
     "recording_tool",
     "replace",
     "sabotage",
+    "schedule_sweep",
     "shared_syncs",
+    "simulate",
     "strace_command",
     "straced",
     "sweep",

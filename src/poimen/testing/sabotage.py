@@ -4,7 +4,7 @@ Each control replaces a part of the gate, the log or the storage by a wrong one.
 this. This module must never be loaded by anything but a check of poimen itself; it keeps the invariant that what it
 broke stays broken until the process ends: there is no way back, so nothing else can run in it by mistake.
 
-Source: design proof.md (every harness has a control), P1 to P8.
+Source: design proof.md (every harness has a control), P1 to P8, P11.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from poimen.gate import guard as gate
 from poimen.gate import ladder
 from poimen.gate.guard import Guard
 from poimen.kernel import fold
-from poimen.kernel.errors import NotFound
+from poimen.kernel.errors import Conflict, NotFound
 from poimen.kernel.intent import IntentDispatched, IntentPending
 from poimen.kernel.plan import Claim, Plan, Send, Then
 from poimen.kernel.resolution import AskProbe, GiveUp, SendAgain
@@ -104,6 +104,21 @@ def _decided_late() -> None:
         self._waiting += [(event, at) for event in events]
 
     _put(Outbox, "send_now", sent_sometime)
+
+
+def _checked_then_acted() -> None:
+    """Whether a cancel lies below is asked first, and Dispatched is appended a turn later."""
+
+    async def asked_before(self: EffectPort, *events: Event) -> int:
+        driver = self._driver
+        head = driver.worker.store.head(driver.run)
+        if head is not None and head.outsider_lsn > driver.view.outsider_lsn:
+            driver.outbox.catch_up()
+            raise Conflict("an outsider has appended")
+        await asyncio.sleep(0)
+        return await driver.append(events)
+
+    _put(EffectPort, "dispatch", asked_before)
 
 
 def _sent_again() -> None:
@@ -204,6 +219,7 @@ CONTROLS: Final[Mapping[str, Callable[[], None]]] = {
     "batched": _batched,
     "moved_up": _moved_up,
     "decided_late": _decided_late,
+    "checked_then_acted": _checked_then_acted,
     "sent_again": _sent_again,
     "normal_sync": _normal_sync,
     "lying_sync": _lying_sync,

@@ -89,7 +89,7 @@ def _faults(story: Story, whole: Story) -> Iterator[tuple[Fault, str]]:
     for effect in story.remains.effects():
         for what in _misclassified(effect):
             yield "misclassified", f"{effect.label}: {what}"
-        for what in _against_class(effect):
+        for what in against_class(effect):
             yield "against class", f"{effect.label} ({effect.effect_class}): {what}"
     for what in _unclassified(story):
         yield "misclassified", what
@@ -211,7 +211,8 @@ def _unwitnessed(effect: EffectFacts) -> Iterator[str]:
 # ---- against its class ---------------------------------------------------------------------------------------------
 
 
-def _against_class(effect: EffectFacts) -> Iterator[str]:
+def against_class(effect: EffectFacts) -> Iterator[str]:
+    """What was sent against its class, a sentence each."""
     terms = effect.pending["terms"]
     in_force = effect.effect_class
     open_sends = absent = first_at = 0
