@@ -63,6 +63,7 @@ docs: setup ## Write the pages that are made from the code and from the peers' r
 	@$(BIN)/python -m tools.errors_page
 	@$(BIN)/python -m tools.python_page
 	@$(BIN)/python -m bench.peers --page
+	@$(BIN)/python -m bench.page
 
 .PHONY: setup
 setup: $(INSTALLED) ## Make .venv and install what is locked (the other targets do it themselves).

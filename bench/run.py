@@ -1,9 +1,10 @@
-"""S1, S2, S3, S5 and S6 of the design's proof, in one run, as ratios to the machine's own floor.
+"""S1 to S8 of the design's proof, in one run, each beside the machine's floor.
 
-    python -m bench.run [--json FILE] [--short]
+    python -m bench.run [--size smoke|short|full] [--only S1 ...] [--to FOLDER] [--json FILE] [--publish]
 
-The floor of a guarded effect is three bare commits of the same bytes by apsw with synchronous=FULL, taken
-turn by turn with the effects themselves, because disks drift. Medians; the spread is min to max.
+The floor of a guarded effect is three bare commits of the same bytes by apsw with synchronous=FULL, taken turn by turn
+with the effects themselves, because disks drift. Medians; the spread is min to max. FOLDER gets `figures.json`,
+`throughput.svg` and `growth.svg`; `--publish` keeps them in the repository and writes the page from them.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ import asyncio
 import json
 import os
 import platform
-import statistics
 import subprocess
 import sys
 import tempfile
-import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,176 +26,120 @@ import apsw
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bench import workload
-from poimen import Runtime, clock
+from bench import effects, page, plot, processes, records
+from bench.figures import Figure
 
-GOALS = {
-    "S1": "<= 1.25 x floor",
-    "S2 64": ">= 8,000/s (must hold 5,000)",
-    "S2 256": ">= 10,000/s (must hold 5,000)",
-    "S3": "<= 60 us (must hold 150)",
-    "S5 import": "<= 0.12 s",
-    "S5 first effect": "<= 0.2 s",
-    "S6": "<= 1,200 B",
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """How much is measured: repetitions, and how far growth is followed."""
+
+    rounds: int
+    each: int
+    effects: int
+    steps: int
+    repeat: int
+    recovered: int
+    places: tuple[int, ...]
+    runs: tuple[int, ...]
+
+
+SIZES = {
+    "smoke": Size(
+        rounds=2, each=5, effects=64, steps=100, repeat=2, recovered=5, places=(10, 100), runs=(200, 400)
+    ),
+    "short": Size(
+        rounds=5, each=60, effects=1280, steps=1500, repeat=3, recovered=200, places=(10, 100, 1000, 10_000),
+        runs=(200, 1000, 10_000),
+    ),
+    "full": Size(
+        rounds=20, each=60, effects=5120, steps=6000, repeat=5, recovered=200, places=(10, 100, 1000, 10_000, 100_000),
+        runs=(200, 1000, 10_000, 100_000, 1_000_000),
+    ),
+}  # fmt: skip
+
+Measure = Callable[[Path, Size], list[Figure]]
+
+MEASURES: dict[str, Measure] = {
+    "S1": lambda folder, size: [asyncio.run(effects.lone(folder, rounds=size.rounds, each=size.each))],
+    "S2": lambda folder, size: asyncio.run(effects.crowds(folder, effects=size.effects, repeat=size.repeat)),
+    "S3": lambda folder, size: [asyncio.run(effects.steps(folder, count=size.steps, repeat=size.repeat))],
+    "S4": lambda folder, size: processes.recovery(folder, runs=size.recovered, repeat=size.repeat),
+    "S5": lambda folder, size: processes.start_up(folder, repeat=2 * size.repeat + 1),
+    "S6": lambda folder, size: [effects.bytes_per_effect(folder, effects=size.each * 5)],
+    "S7": lambda folder, size: records.fold(folder, steps=size.steps * 2, repeat=size.repeat),
+    "S8": lambda folder, size: [
+        *records.nth_step(folder, places=size.places),
+        *records.nth_run(folder, places=size.runs),
+    ],
 }
+"""By the design's own numbers."""
 
 
-CROWDS = ("S2 64", "S2 256")
+def measure(names: Sequence[str], size: Size, told: Callable[[str], None]) -> list[dict[str, Any]]:
+    """Measure, in one run on one disk.
+
+    Arguments:
+        names: of `MEASURES`.
+        size: how much.
+        told: gets each figure as a line, when it is there.
+    """
+    rows: list[dict[str, Any]] = []
+    for name in names:
+        with tempfile.TemporaryDirectory(prefix="poimen-bench-") as folder:
+            for figure in MEASURES[name](Path(folder), size):
+                told(figure.shown())
+                rows.append(figure.as_json())
+    return rows
 
 
-class Bare:
-    """Three commits of an effect's bytes, by nothing but SQLite."""
-
-    def __init__(self, path: Path) -> None:
-        self.db = apsw.Connection(str(path))
-        for pragma in ("journal_mode=WAL", "synchronous=FULL", "wal_autocheckpoint=0"):
-            self.db.execute(f"PRAGMA {pragma}").fetchall()
-        self.db.execute("CREATE TABLE r(pos INTEGER PRIMARY KEY, body BLOB)").fetchall()
-
-    def effect(self) -> float:
-        """Commit three records; the seconds it took."""
-        began = time.perf_counter()
-        for size in (620, 110, 330):
-            self.db.execute("BEGIN IMMEDIATE")
-            self.db.execute("INSERT INTO r(body) VALUES (?)", (b"x" * size,))
-            self.db.execute("COMMIT")
-        return time.perf_counter() - began
-
-
-async def lone(folder: Path, rounds: int, each: int) -> dict[str, Any]:
-    """S1: blocks of lone effects and of bare commits, turn by turn."""
-    bare = Bare(folder / "bare.db")
-    ours: list[float] = []
-    floor: list[float] = []
-    ratios: list[float] = []
-    async with Runtime(str(folder / "lone.db"), modules=[workload]) as runtime:
-        for _ in range(rounds):
-            workload.LAPS.clear()
-            run = await runtime.start(workload.lone(each))
-            await run.result()
-            mine = statistics.median(workload.LAPS)
-            other = statistics.median(bare.effect() for _ in range(each))
-            ours.append(mine)
-            floor.append(other)
-            ratios.append(mine / other)
+def _machine() -> dict[str, Any]:
+    git = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True)  # noqa: PLW1510
     return {
-        "us": 1e6 * statistics.median(ours),
-        "floor us": 1e6 * statistics.median(floor),
-        "ratio": statistics.median(ratios),
-        "spread": [min(ratios), max(ratios)],
+        "commit": git.stdout.strip(),
+        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+        "load before": round(os.getloadavg()[0], 2),
+        "python": platform.python_version(),
+        "sqlite": apsw.sqlite_lib_version(),
     }
-
-
-async def rate(folder: Path, name: str, call: Any, count: int, repeat: int) -> dict[str, Any]:
-    """Effects or steps a second of one run; the best and worst of some repetitions beside the median."""
-    found: list[float] = []
-    async with Runtime(str(folder / f"{name}.db"), modules=[workload]) as runtime:
-        for _ in range(repeat):
-            began = time.perf_counter()
-            run = await runtime.start(call())
-            await run.result()
-            found.append(count / (time.perf_counter() - began))
-    return {"per s": statistics.median(found), "us": 1e6 / statistics.median(found), "spread": [min(found), max(found)]}
-
-
-def bytes_per_effect(folder: Path, effects: int) -> float:
-    """S6: what one effect adds to the database file, checkpointed."""
-    sizes: list[int] = []
-    for times in (1, 1 + effects):
-        path = folder / f"bytes-{times}.db"
-        asyncio.run(_only(path, times))
-        db = apsw.Connection(str(path))
-        db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-        db.close()
-        sizes.append(path.stat().st_size)
-    return (sizes[1] - sizes[0]) / effects
-
-
-async def _only(path: Path, times: int) -> None:
-    async with Runtime(str(path), modules=[workload]) as runtime:
-        run = await runtime.start(workload.lone(times))
-        await run.result()
-
-
-def start_up(folder: Path, repeat: int) -> dict[str, float]:
-    """S5: how long an import takes, and how long from exec to the first committed effect."""
-    imports: list[float] = []
-    firsts: list[float] = []
-    bare: list[float] = []
-    script = (
-        "import sys, time; sys.path.insert(0, sys.argv[2]); import bench.workload as w; import poimen;"
-        "poimen.run(w.lone(1), db=sys.argv[1]); sys.stdout.write(str(time.time_ns()))"
-    )
-    for n in range(repeat):
-        bare.append(_seconds("pass"))
-        imports.append(_seconds("import poimen"))
-        began = clock.wall_us()
-        done = subprocess.run(
-            [sys.executable, "-c", script, str(folder / f"start-{n}.db"), sys.path[0]],
-            check=True,
-            capture_output=True,
-            text=True,
-        )
-        firsts.append(int(done.stdout) / 1e9 - began / 1e6)
-    return {
-        "import s": statistics.median(imports) - statistics.median(bare),
-        "interpreter s": statistics.median(bare),
-        "first effect s": statistics.median(firsts),
-    }
-
-
-def _seconds(code: str) -> float:
-    began = time.perf_counter()
-    subprocess.run([sys.executable, "-c", code], check=True)
-    return time.perf_counter() - began
-
-
-def measure(*, short: bool) -> dict[str, Any]:
-    """Everything, in one run on one disk."""
-    scale = 1 if short else 4
-    with tempfile.TemporaryDirectory(prefix="poimen-bench-") as name:
-        folder = Path(name)
-        figures: dict[str, Any] = {
-            "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
-            "python": platform.python_version(),
-            "sqlite": apsw.sqlite_lib_version(),
-        }
-        figures["S1"] = asyncio.run(lone(folder, rounds=5 * scale, each=60))
-        for callers, times in ((64, 20), (256, 10)):
-            count = callers * times * scale
-            call = lambda callers=callers, times=times: workload.crowd(callers, times * scale)  # noqa: E731
-            figures[f"S2 {callers}"] = asyncio.run(rate(folder, f"crowd{callers}", call, count, 3))
-        figures["S3"] = asyncio.run(rate(folder, "steps", lambda: workload.steps(1500 * scale), 1500 * scale, 3))
-        figures["S5"] = start_up(folder, 3 * scale)
-        figures["S6"] = {"bytes per effect": bytes_per_effect(folder, 400)}
-    return figures
-
-
-def shown(figures: dict[str, Any]) -> str:
-    """The figures as a table for people, each with its goal."""
-    s1, s5 = figures["S1"], figures["S5"]
-    rows = [
-        ("S1 one effect", f"{s1['us']:.0f} us", f"{s1['ratio']:.2f} x floor ({s1['floor us']:.0f} us)", GOALS["S1"]),
-        *((f"{s} at once", f"{figures[s]['per s']:.0f}/s", f"{figures[s]['us']:.0f} us", GOALS[s]) for s in CROWDS),
-        ("S3 pure step", f"{figures['S3']['us']:.0f} us", f"{figures['S3']['per s']:.0f}/s", GOALS["S3"]),
-        ("S5 import", f"{s5['import s']:.3f} s", f"interpreter {s5['interpreter s']:.3f} s", GOALS["S5 import"]),
-        ("S5 first effect after exec", f"{s5['first effect s']:.3f} s", "", GOALS["S5 first effect"]),
-        ("S6 bytes per effect", f"{figures['S6']['bytes per effect']:.0f} B", "", GOALS["S6"]),
-    ]
-    head = f"{figures['machine']}, Python {figures['python']}, SQLite {figures['sqlite']}"
-    return "\n".join([head, *(f"{a:<28}{b:>12}  {c:<26} goal {d}" for a, b, c, d in rows)])
 
 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--size", choices=SIZES, default="short", help="how much is measured (short: some minutes)")
+    parser.add_argument("--only", nargs="+", choices=MEASURES, default=list(MEASURES), help="some of them")
+    parser.add_argument("--to", type=Path, help="write figures.json and the pictures to this folder")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
-    parser.add_argument("--short", action="store_true", help="a quarter of the repetitions")
+    parser.add_argument("--publish", action="store_true", help="keep the figures and the page in the repository")
     given = parser.parse_args()
-    figures = measure(short=given.short)
-    sys.stdout.write(shown(figures) + "\n")
-    if given.json is not None:
-        given.json.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+    head = _machine()
+    sys.stdout.write(
+        f"{head['machine']}, Python {head['python']}, SQLite {head['sqlite']}, load {head['load before']}\n"
+    )
+    figures = {**head, "size": given.size, "figures": measure(given.only, SIZES[given.size], _told)}
+    if given.json:
+        write(figures, given.json)
+    if given.to:
+        write(figures, given.to / "figures.json")
+        plot.draw(figures, given.to)
+    if given.publish:
+        write(figures, page.FIGURES)
+        plot.draw(figures, page.PICTURES)
+        page.PAGE.write_text(page.written(figures), encoding="utf-8")
+
+
+def write(figures: dict[str, Any], file: Path) -> None:
+    """Write the figures to a file."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+
+
+def _told(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

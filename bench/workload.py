@@ -1,9 +1,11 @@
-"""What is measured: one tool, one pure step, and workflows that call them."""
+"""What is measured: tools, pure steps, and workflows that call them."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import time
+from pathlib import Path
 
 import poimen
 from poimen import effects
@@ -22,7 +24,7 @@ async def pure(n: int) -> int:
 
 
 LAPS: list[float] = []
-"""Seconds that each lone effect took, filled by `lone`."""
+"""Seconds that each effect or step took, filled by `lone` and `grow`."""
 
 
 @poimen.workflow
@@ -52,4 +54,46 @@ async def steps(times: int) -> int:
     """Make pure steps, one after another."""
     for n in range(times):
         await pure(n)
+    return times
+
+
+WITNESS = "POIMEN_BENCH_WITNESS"
+"""Names the file that the tool `stay` writes to."""
+
+
+@poimen.tool(effect=effects.AT_MOST_ONCE, timeout=600)
+async def stay(number: int) -> None:
+    """Leave a line with the witness and do not come back."""
+    with Path(os.environ[WITNESS]).open("a", encoding="utf-8") as witness:
+        witness.write(f"{number}\n")
+    await asyncio.Event().wait()
+
+
+@poimen.workflow
+async def killed(number: int) -> None:
+    """Make one effect in which the process will be killed."""
+    await stay(number)
+
+
+@poimen.workflow
+async def grow(times: int) -> int:
+    """Make pure steps, and note how long each took."""
+    for n in range(times):
+        began = time.perf_counter()
+        await pure(n)
+        LAPS.append(time.perf_counter() - began)
+    return times
+
+
+@poimen.step
+async def write(size: int) -> str:
+    """Give back a text of `size` characters."""
+    return "x" * size
+
+
+@poimen.workflow
+async def texts(times: int, size: int) -> int:
+    """Make steps with results of a size, in characters."""
+    for _ in range(times):
+        await write(size)
     return times

@@ -18,8 +18,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from bench.floor import Bare
 from bench.peers.trial import command, plain_env
-from bench.run import Bare
 from poimen.testing import strace_command
 
 if TYPE_CHECKING:
