@@ -140,3 +140,41 @@ async def many(*names: str, **rest: int) -> list[Any]:
 @poimen.workflow
 async def nothing() -> None:
     return None
+
+
+@poimen.tool(effect=effects.READ, summary="look")
+async def look() -> int:
+    return 1
+
+
+@poimen.tool(effect=effects.READ, summary="look and fail")
+async def look_and_fail() -> int:
+    raise ValueError("nothing to see")
+
+
+@poimen.tool(effect=effects.AT_MOST_ONCE, summary="refused before it left")
+async def unsent() -> None:
+    raise poimen.NotSent("no route")
+
+
+@poimen.tool(effect=effects.IDEMPOTENT, summary="refused by the far side")
+async def refused() -> None:
+    raise poimen.Rejected("no")
+
+
+@poimen.tool(effect=effects.AT_MOST_ONCE, summary="note it")
+async def note() -> None:
+    witness("note")
+
+
+@poimen.workflow
+async def answers() -> None:
+    """Gets each answer that there is, and fails."""
+    await look()
+    for tool in (look_and_fail, unsent, refused):
+        try:
+            await tool()
+        except (ValueError, poimen.NotSent, poimen.Rejected):
+            continue
+    await note()
+    raise ValueError("enough")

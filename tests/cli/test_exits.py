@@ -144,6 +144,10 @@ def test_5_stale_lsn(cli: Cli, waiting: Path) -> None:
     done = cli("inbox", "resolve", MAIL, "--landed", "--value", '"m"', *SURE, "--expect-lsn", "13", "--db", waiting)
     assert (done.code, done.out) == (5, "")
     assert "PO108 run tea-1: intent:mail#0/1/0 has changed at LSN" in done.err
+    again = f"look again, and pass the LSN that is shown now: poimen --db {waiting} inbox show {MAIL}\n"
+    assert f"go on: {again}" in done.err
+    tried = cli("inbox", "resolve", MAIL, "--abandon", *SURE, "--expect-lsn", "13", "--dry-run", "--db", waiting)
+    assert (tried.code, again in tried.err) == (5, True)
     assert cli("intents", "show", MAIL, "--json", "--db", waiting).data["resolution"] is None
 
 
@@ -313,4 +317,7 @@ def test_1_a_run_that_has_failed_says_how_it_is_done_again(cli: Cli) -> None:
     shown = cli("runs", "show", "f", "--db", "db").out
     assert "again       poimen --db db run FILE_OR_MODULE:fails ARGS --id NEW_ID\n" in shown
     cli("run", f"{AGENT}:nasty", "x", "true", "--id", "n", "--db", "db")
-    assert "NEW_ID; it makes its effects anew, the 1 below included\n" in cli("runs", "show", "n", "--db", "db").out
+    assert (
+        "NEW_ID; it makes its effects anew, and 1 below may have changed the world\n"
+        in cli("runs", "show", "n", "--db", "db").out
+    )

@@ -181,7 +181,7 @@ def test_what_was_never_unknown_cannot_be_resolved(cli: Cli, waiting: Path) -> N
     charge = "tea-1/main/charge#0/1/0"
     done = cli("inbox", "resolve", charge, "--landed", "--why", "x", "--confirm", charge, "--db", waiting)
     assert (done.code, "is not open: committed" in done.err) == (5, True)
-    assert "nothing is to be decided, committed" in cli("inbox", "show", charge, "--db", waiting).out
+    assert "nothing is to be decided, returned" in cli("inbox", "show", charge, "--db", waiting).out
 
 
 def test_a_claim_is_shown_and_may_be_taken_over(cli: Cli, waiting: Path) -> None:
@@ -227,7 +227,13 @@ def test_a_probe_is_a_record_and_decides_nothing(cli: Cli, pushed: Path, tmp_pat
 
 def test_a_probe_where_there_is_none(cli: Cli, waiting: Path, tmp_path: Path) -> None:
     done = cli("inbox", "probe", "tea", "--module", AGENT, "--db", waiting)
-    assert (done.code, "mail is loaded here and has no probe" in done.err) == (3, True)
+    assert (done.code, "mail has no probe" in done.err) == (3, True)
+    assert (
+        f"look at the far side yourself; what to look for, and how to decide: poimen --db {waiting} inbox show {MAIL}\n"
+        in (done.err)
+    )
+    without = cli("inbox", "probe", "tea", "--db", waiting)  # there is no module to name
+    assert (without.code, without.err) == (done.code, done.err)
     (tmp_path / "empty.py").write_text("", encoding="utf-8")
     other = cli("inbox", "probe", "tea", "--module", "empty.py", "--db", waiting)
     assert (other.code, "the code of mail is not loaded here" in other.err) == (3, True)
@@ -318,7 +324,7 @@ def test_trying_to_claim_or_ask_about_what_is_closed_is_refused_as_doing_it(cli:
         done = cli("inbox", "claim", charge, *dry, "--db", waiting)
         assert (done.code, f"{charge} is not open: committed" in done.err) == (5, True), done
         asked = cli("inbox", "probe", MAIL, "--module", AGENT, *dry, "--db", waiting)
-        assert (asked.code, "mail is loaded here and has no probe" in asked.err) == (3, True), asked
+        assert (asked.code, "mail has no probe" in asked.err) == (3, True), asked
 
 
 def test_what_landed_needs_the_value_that_the_run_goes_on_with(cli: Cli, waiting: Path) -> None:

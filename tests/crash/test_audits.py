@@ -222,7 +222,9 @@ def test_another_result_is_another_end(how: Any, value: str) -> None:
     other.lives[-1] = Life(
         kill=Kill(), ended=Ended(how=how, signal=0, code=0, value=value, why=""), seen=0, notes=Notes()
     )
-    assert [one.fault for one in contradictions([whole(), other])] == ["other end"]
+    (found,) = contradictions([whole(), other])
+    assert found.fault == "other end"
+    assert found.what.endswith("cannot be judged: replace() what differs)") is (how == "returned")
 
 
 def test_stories_that_show_nothing_are_a_fault() -> None:
@@ -231,4 +233,7 @@ def test_stories_that_show_nothing_are_a_fault() -> None:
     silent = whole()
     silent.known = Remains(facts=silent.remains.facts, hashes=silent.remains.hashes, state="SUCCEEDED")
     said = [one.what for one in contradictions([silent, story(AMO, sent(2, 1, 0), returned(3))])]
-    assert said == ["the witness has no line of any effect, so nothing was shown"]
+    hint = " (if its body leaves no line at Witness.here(), replace() it by one that does)"
+    assert said == [f"the witness has no line of any effect, so nothing was shown{hint}"]
+    half = story(AMO, sent(2, 1, 0), returned(3), lines=())
+    assert any(one.what.endswith(f"the witness has nothing{hint}") for one in contradictions([whole(), half]))

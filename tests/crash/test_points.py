@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -153,3 +156,33 @@ def test_a_point_counts_and_names_its_tool(server: ForkServer, tmp_path: Path) -
     assert server.run("tests.crash.programs:goes_on", at="called:recorded_at_most_once:3", **order).was_killed
     assert len(witness) == 3
     assert server.run("tests.crash.programs:goes_on", at="called:another", **order).how == "waiting"
+
+
+ORDINARY = """
+import poimen
+from poimen.testing import recording_tool
+mail = recording_tool("AT_MOST_ONCE", name="mail")
+@poimen.workflow
+async def mails(what: str) -> str:
+    return await mail(what)
+print(poimen.run(mails("tea"), db="memory:"))
+"""
+
+
+@pytest.mark.parametrize(
+    ("armed", "said"),
+    [
+        ("called:mial", "called:mial:1 has killed nothing in this process; to called came: mail 1 time(s)\n"),
+        ("called:mail:2", "called:mail:2 has killed nothing in this process; to called came: mail 1 time(s)\n"),
+        ("decided", "decided::1 has killed nothing in this process; to decided came: nothing\n"),
+        ("", None),
+    ],
+)
+def test_a_point_that_was_never_met_is_told_when_the_process_ends(tmp_path: Path, armed: str, said: str | None) -> None:
+    (tmp_path / "ordinary.py").write_text(ORDINARY, encoding="utf-8")
+    env = os.environ | {"POIMEN_CRASH": armed, "POIMEN_WITNESS": str(tmp_path / "witness")}
+    done = subprocess.run(
+        [sys.executable, "ordinary.py"], cwd=tmp_path, env=env, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (done.returncode, done.stdout) == (0, "tea\n"), done.stderr
+    assert done.stderr == ("" if said is None else f"POIMEN_CRASH={said}")

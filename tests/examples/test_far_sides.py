@@ -11,7 +11,6 @@ import http.client
 import json
 import os
 import re
-import shutil
 import signal
 import smtplib
 import socket
@@ -114,7 +113,6 @@ def test_bad_input_is_refused_and_binds_no_key(running, tmp_path):
     assert ask(port, "POST", "/releases", "k1", RELEASE)[0] == 201
 
 
-@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
 def test_an_answer_leaves_after_its_entry_is_synced(tmp_path):
     trace = tmp_path / "trace"
     script = [sys.executable, str(HERE / "registry_service.py"), "--file", str(tmp_path / "releases.jsonl")]

@@ -15,6 +15,7 @@ from tests.promises.test_decision_ledger import PRINTED
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 60
+BUILD = ("-m", "build", "--wheel", "--no-isolation")
 
 
 def _run(*command: str | Path, cwd: Path) -> str:
@@ -31,8 +32,7 @@ def _run(*command: str | Path, cwd: Path) -> str:
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A virtual environment with the wheel in it, and behind it the pinned dependencies alone. Nothing is fetched."""
     folder = tmp_path_factory.mktemp("wheel")
-    build = (sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, ROOT)
-    _run(*build, cwd=folder)
+    _run(sys.executable, *BUILD, "--outdir", folder, ROOT, cwd=folder)
     (wheel,) = folder.glob("poimen-*.whl")
     _run(sys.executable, "-m", "venv", "--without-pip", folder / "venv", cwd=folder)
     python = folder / "venv" / "bin" / "python"
@@ -41,6 +41,10 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (site,) = (folder / "venv" / "lib").glob("python*/site-packages")
     (site / "pinned.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
     return folder / "venv"
+
+
+def test_contributors_are_told_to_build_it_in_this_way() -> None:
+    assert f"\n.venv/bin/python {' '.join(BUILD)} " in (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 
 
 def test_the_poimen_that_runs_is_that_of_the_wheel(installed: Path, tmp_path: Path) -> None:

@@ -35,8 +35,6 @@ GIVEN: Final = re.compile(
     r"|\bjournal_(?:mode|size_limit)\b"  # SQLite's
     r"|\bPoolManager\b"  # urllib3's
     r"|\bDevelopment Status ::"  # the package index's
-    r"|\bPoolManager\b"  # urllib3's
-    r"|\bDevelopment Status ::"  # the package index's
     r"|/task/"  # Linux's, below /proc
     r"|(?i:langgraph[-.]checkpoint)"  # packages of LangGraph
     r"|[\"']task[\"']"  # a partition of a model's context (design api.md)

@@ -18,7 +18,15 @@ from poimen.cli.frame.bodies import WORDS, args_text, body_of
 from poimen.cli.frame.declaring import changing, clipped, command, noun, word
 from poimen.cli.frame.output import Json, rfc3339, us_of
 from poimen.cli.frame.session import part_of
-from poimen.cli.intents import MEANING, heading, heads_from, intent_shape, print_records, records_by_intent
+from poimen.cli.intents import (
+    MEANING,
+    heading,
+    heads_from,
+    intent_shape,
+    outcome_text,
+    print_records,
+    records_by_intent,
+)
 from poimen.cli.resolving import consequences, resolve
 from poimen.cli.runs import row_shape
 from poimen.declare import values
@@ -200,14 +208,20 @@ def _commands(session: Session, intent: IntentView) -> list[str]:
     said = "--why WHY --evidence EVIDENCE"
     one = word(str(intent.id))
     sure = f"{said} --expect-lsn {intent.last_lsn} --confirm {one}"
+    value = "" if _returns_nothing(intent) else " --value JSON"
     probe = [f"poimen inbox probe {one} --module MODULE"] if intent.pending.terms.probe else []
     found = [
         *probe,
-        f"poimen inbox resolve {one} --landed --value JSON {sure}",
+        f"poimen inbox resolve {one} --landed{value} {sure}",
         f"poimen inbox resolve {one} --not-landed {sure}",
         f"poimen inbox resolve {one} --abandon {sure}",
     ]
     return [session.command(text) for text in found]
+
+
+def _returns_nothing(intent: IntentView) -> bool:
+    """Whether there is no value to give."""
+    return intent.pending.returns == "None"
 
 
 def _print_effect(session: Session, item: dict[str, Any]) -> None:
@@ -254,10 +268,14 @@ def _headline(item: dict[str, Any], one: dict[str, Any]) -> str:
     if closed is not None:
         return f"nothing is to be decided, {closed['to'].replace('_', ' ')}, said {closed['by']} ({closed['rule']})"
     if not one["open"]:
-        return f"nothing is to be decided, {WORDS['never_sent'] if one['state'] == 'pending' else one['state']}"
+        return f"nothing is to be decided, {_end(one)}"
     if item["run"]["driven"]:
         return "at work: a live worker holds the run"
     return "may have happened, and nobody drives the run: start it again first, the class may settle it"
+
+
+def _end(one: dict[str, Any]) -> str:
+    return WORDS["never_sent"] if one["state"] == "pending" else outcome_text(one) or str(one["state"])
 
 
 def _print_other(session: Session, item: dict[str, Any]) -> None:
@@ -316,10 +334,12 @@ def probe(session: Session, intent: str, module: str | None, by: str | None, why
     if not known.open:
         raise Conflict(f"{known.id} is not open: nothing is to be asked", hint=f"poimen intents show {known.id}")
     if module is None:
+        if not known.pending.terms.probe:
+            raise desk.without_probe(known)
         raise click.UsageError(f"--module is missing: the probe of {known.pending.tool} is code, name where it is")
     registry = Registry()
     registry.add_module(load(module))
-    desk.with_probe(registry, known.pending.tool)
+    desk.with_probe(registry, known)
     if not session.writes(when=True):
         data: dict[str, Any] = {"id": str(known.id), "dry_run": True}
         session.out.show(data, lambda: session.out.line(f"would ask the probe of {known.pending.tool}"))
@@ -334,7 +354,8 @@ def probe(session: Session, intent: str, module: str | None, by: str | None, why
     value = values.dump(answer.value, path="value") if isinstance(answer, effects.Landed) else None
     data = {"id": str(known.id), "answer": said.answer, "evidence": said.evidence, "lsn": known.last_lsn, "by": by}
     data["value"] = json.loads(value) if value is not None else None
-    which = {"landed": f"--landed --value {word((value or b'null').decode())}", "absent": "--not-landed"}
+    given = "" if _returns_nothing(known) else f" --value {word((value or b'null').decode())}"
+    which = {"landed": f"--landed{given}", "absent": "--not-landed"}
     command = ""
     if said.answer in which:
         sure = f"--why WHY --expect-lsn {known.last_lsn} --confirm {word(str(known.id))}"

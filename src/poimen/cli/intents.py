@@ -19,6 +19,7 @@ from poimen.cli.frame.session import part_of
 from poimen.engine import reading
 from poimen.kernel.effect_class import EffectClass
 from poimen.kernel.intent import short, written
+from poimen.log import codec
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -82,6 +83,7 @@ def intent_shape(view: RunView, intent: IntentView, records: Iterable[Record], l
         "judged_as": (intent.demoted_to or intent.effect_class).name,
         "state": intent.state.value,
         "open": intent.open,
+        "outcome": _outcome(intent),
         "request_id": pending.request_id,
         "generation": pending.generation,
         "first_sent_at": rfc3339(request.first_dispatched_at) if request and request.first_dispatched_at else None,
@@ -98,6 +100,32 @@ def intent_shape(view: RunView, intent: IntentView, records: Iterable[Record], l
         "lsn": intent.last_lsn,
         "records": shown,
     }
+
+
+def _outcome(intent: IntentView) -> str | None:
+    """What the world answered, None where it has not: then there is no record of it, or a resolution in its place."""
+    said = intent.outcome or intent.late_no
+    return next((name for name, kind in codec.OUTCOMES.items() if isinstance(said, kind)), None)
+
+
+def may_have_acted(one: dict[str, Any]) -> bool:
+    """Whether an effect has changed the world, or nobody knows that it has not; a READ changes nothing.
+
+    Arguments:
+        one: as `intent_shape` gives it.
+    """
+    closed = one["resolution"]
+    acted = one["open"] or one["outcome"] == "returned" or (closed is not None and closed["to"] != "not_landed")
+    return bool(acted) and one["effect_class"] != EffectClass.READ.name
+
+
+def outcome_text(one: dict[str, Any]) -> str:
+    """What the world answered, for people; empty where it has not.
+
+    Arguments:
+        one: as `intent_shape` gives it.
+    """
+    return str(one["outcome"] or "").replace("_", " ")
 
 
 def _terms(terms: Terms) -> dict[str, Json]:
@@ -189,7 +217,7 @@ def ls(session: Session, run: str | None, only_open: bool) -> None:
             if limit is not None and len(found) > limit:
                 break
     shown, more = part_of(session, found, most=most)
-    columns = ("id", "class", "state", "sends", "began", "after a crash", "resolution", "summary")
+    columns = ("id", "class", "state", "outcome", "sends", "began", "after a crash", "resolution", "summary")
     session.out.show(
         list(shown),
         lambda: session.out.table(columns, (_row(session, one) for one in shown)),
@@ -216,6 +244,7 @@ def _row(session: Session, one: dict[str, Any]) -> tuple[str, ...]:
         one["id"],
         one["effect_class"],
         one["state"],
+        outcome_text(one),
         str(one["sends"]),
         began,
         WORDS.get(one["classification"] or "", ""),
@@ -242,7 +271,8 @@ def print_intent(session: Session, one: dict[str, Any]) -> None:
     judged = "" if one["judged_as"] == one["effect_class"] else f", judged as {one['judged_as']}"
     rows = [
         ("intent", one["id"]),
-        ("state", f"{one['state']}, {one['sends']} sent" + (", open" if one["open"] else "")),
+        ("state", f"{one['state']}, {one['sends']} send(s)" + (", open" if one["open"] else "")),
+        ("outcome", outcome_text(one)),
         ("tool", f"{one['tool']} {one['version']}"),
         ("class", f"{one['effect_class']}{judged} ({one['class_source']}): {MEANING[EffectClass[one['judged_as']]]}"),
         ("request id", f"{one['request_id']}, generation {one['generation']}"),

@@ -98,7 +98,11 @@ def resolve(
                 expect_lsn=expect_lsn if expect_lsn is not None else known.last_lsn,
             ).first
     elif not before and expect_lsn is not None and expect_lsn < known.last_lsn:
-        raise Conflict(f"something about {known.id} has changed since LSN {expect_lsn}", where=f"LSN {known.last_lsn}")
+        raise Conflict(
+            f"something about {known.id} has changed since LSN {expect_lsn}",
+            where=f"LSN {known.last_lsn}",
+            hint=standing.look_again(str(known.id)),
+        )
     _resolved(session, known, to, lsn, before=before, ended=ended, module=module)
 
 

@@ -17,7 +17,7 @@ from poimen.cli.frame.bodies import args_text, body_of
 from poimen.cli.frame.declaring import changing, command, noun
 from poimen.cli.frame.output import Json, one_line, rfc3339, us_of
 from poimen.cli.frame.session import part_of
-from poimen.cli.intents import heading, heads_from, intent_shape, records_by_intent
+from poimen.cli.intents import heading, heads_from, intent_shape, may_have_acted, outcome_text, records_by_intent
 from poimen.engine import desk, reading, standing
 from poimen.kernel.branch import BranchState, WaitReason, moves_by_itself
 from poimen.kernel.errors import Conflict
@@ -265,9 +265,10 @@ def _print_run(session: Session, run: dict[str, Any]) -> None:
     if run["intents"]:
         out.line()
         effects = [
-            (i["id"], i["effect_class"], i["state"], str(i["sends"]), heading(session, i)) for i in run["intents"]
+            (i["id"], i["effect_class"], i["state"], outcome_text(i), str(i["sends"]), heading(session, i))
+            for i in run["intents"]
         ]
-        out.table(("intent", "class", "state", "sends", "summary"), effects)
+        out.table(("intent", "class", "state", "outcome", "sends", "summary"), effects)
     if run["decisions"]:
         out.line()
         out.table(("decision", "", "LSN", "decided"), (decision_row(session, d) for d in run["decisions"]))
@@ -277,8 +278,8 @@ def _again(session: Session, run: dict[str, Any]) -> str:
     """How a run that has failed is done again: under a new id, which knows nothing of what this one has done."""
     if run["state"] != "FAILED":
         return ""
-    made = sum(one["state"] == "committed" or one["open"] for one in run["intents"])
-    anew = f"; it makes its effects anew, the {made} below included" if made else ""
+    made = sum(may_have_acted(one) for one in run["intents"])
+    anew = f"; it makes its effects anew, and {made} below may have changed the world" if made else ""
     return session.command(f"poimen run FILE_OR_MODULE:{run['workflow']} ARGS --id NEW_ID") + anew
 
 

@@ -307,9 +307,9 @@ class Client:
             by: who says so.
             why: for the record.
             evidence: what was seen.
-            result: for `landed`: what the call would have returned, as JSON types or as they are stored; needed
-                unless the tool returns nothing. A `Runtime` that has loaded the tool takes a value of the tool's own
-                type as well, and refuses what the tool could not have returned.
+            result: for `landed` alone (elsewhere leave it out: None counts as given): what the call would have
+                returned, as JSON types or as they are stored; needed unless the tool returns nothing. A `Runtime`
+                that has loaded the tool takes its own type as well, and refuses what it could not have returned.
             expect_lsn: of the last record about it that you saw, as an `InboxItem` names it; the second of two
                 people loses.
 

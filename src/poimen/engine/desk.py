@@ -17,6 +17,7 @@ from poimen.declare import values
 from poimen.declare.calling import Current
 from poimen.engine.driving.scopes import BodyScope
 from poimen.engine.reading import find_intent, has_ended, read_run
+from poimen.engine.standing import look_again
 from poimen.gate.guard import ask_once
 from poimen.kernel.errors import Conflict, NotFound, NotStorable, PoimenError
 from poimen.kernel.events import CancelRequested, DecisionSettled, ResumeRequested, subject
@@ -69,7 +70,12 @@ def append(door: Door, run: str, branch: str, event: Event, *, expect_lsn: int |
     """
     expect = Expect(subject=subject(event), lsn=expect_lsn) if expect_lsn is not None else None
     batch = Batch(run=run, records=(codec.record(event, branch=branch),), expect=expect)
-    return door.append(batch, patience_s=IN_PLACE_S)
+    try:
+        return door.append(batch, patience_s=IN_PLACE_S)
+    except Conflict as lost:
+        if (about := subject(event)).startswith("intent:"):
+            lost.hint = look_again(f"{run}/{branch}/{about.removeprefix('intent:')}")
+        raise
 
 
 def cancel(store: Store, door: Door, run: str, *, by: str, why: str) -> bool:
@@ -233,30 +239,6 @@ def may_resolve(store: Store, intent_id: str, to: To, *, value: Payload | None) 
     return view, intent
 
 
-def probed(
-    door: Door,
-    intent: IntentView,
-    answer: Literal["landed", "absent", "unknown"],
-    *,
-    by: str,
-    evidence: str,
-    asked_at: int,
-    value: Payload | None,
-) -> None:
-    """Record what a probe answered to a person."""
-    event = IntentProbed(
-        step=intent.id.step,
-        attempt=intent.id.attempt,
-        ordinal=intent.id.ordinal,
-        answer=answer,
-        evidence=evidence,
-        by=by,
-        asked_at=asked_at,
-        value=value,
-    )
-    append(door, intent.id.run, intent.id.branch, event)
-
-
 async def ask_probe(
     store: Store,
     door: Door,
@@ -284,35 +266,53 @@ async def ask_probe(
     """
     said(by=by)
     view, intent = find_intent(store, intent_id)
-    tool = intent.pending.tool
-    spec = with_probe(registry, tool)
-    step = view.branches[intent.id.branch].steps[intent.id.step]
-    args = intent.pending.args if intent.pending.args is not None else step.args
-    body = bodies.read(args, f"intent {intent.id}")
-    where = Current(
-        run_id=view.run, branch_id=intent.id.branch, step=step.key, attempt=intent.id.attempt, cancelling=None
-    )
+    spec = with_probe(registry, intent)
+    one = intent.id
+    step = view.branches[one.branch].steps[one.step]
+    body = bodies.read(step.args if intent.pending.args is None else intent.pending.args, f"intent {one}")
+    where = Current(run_id=view.run, branch_id=one.branch, step=step.key, attempt=one.attempt, cancelling=None)
     asked_at = clock.wall_us()
     scope = BodyScope(where, intent.pending.request_id, probing=True)
     answer, kind, evidence, value = await ask_once(spec, body, intent, scope, threads)
-    probed(door, intent, kind, by=by, evidence=evidence, asked_at=asked_at, value=value)
+    event = IntentProbed(
+        step=one.step,
+        attempt=one.attempt,
+        ordinal=one.ordinal,
+        answer=kind,
+        evidence=evidence,
+        by=by,
+        asked_at=asked_at,
+        value=value,
+    )
+    append(door, one.run, one.branch, event)
     return answer
 
 
-def with_probe(registry: Registry, tool: str) -> ToolSpec:
-    """The declaration of a tool that can be asked about.
+def with_probe(registry: Registry, intent: IntentView) -> ToolSpec:
+    """The declaration of an intent's tool, which can be asked.
 
     Raises:
         NotFound: it is not loaded here, or has no probe.
     """
+    tool = intent.pending.tool
     spec = registry.tool("tool", tool) or registry.tool("model", tool)
-    if spec is None or spec.probe is None:
+    if spec is None:
         raise NotFound(
-            f"{tool} is loaded here and has no probe" if spec is not None else f"the code of {tool} is not loaded here",
+            f"the code of {tool} is not loaded here",
             why="a probe is code, declared with its tool",
             hint="Runtime(modules=[...]), or poimen inbox probe INTENT --module MODULE",
         )
+    if spec.probe is None:
+        raise without_probe(intent)
     return spec
+
+
+def without_probe(intent: IntentView) -> NotFound:
+    """What is said where there is nobody to ask: look yourself."""
+    return NotFound(
+        f"{intent.pending.tool} has no probe",
+        hint=f"look at the far side yourself; what to look for, and how to decide: poimen inbox show {intent.id}",
+    )
 
 
 def close_decision(store: Store, door: Door, run: str, decision_id: str, *, by: str, why: str, rejected: bool) -> bool:
@@ -389,7 +389,7 @@ def must_be_open(intent: IntentView) -> None:
     if intent.open:
         return
     closed = intent.resolution
-    how = f"resolved as {closed.to.value} by {closed.by}" if closed is not None else f"{intent.state.value}"
+    how = f"resolved as {closed.to.value} by {closed.by}" if closed is not None else intent.state.value
     raise Conflict(
         f"{intent.id} is not open: {how}",
         where=f"LSN {intent.last_lsn}",

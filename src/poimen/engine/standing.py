@@ -213,3 +213,8 @@ def inbox_of(view: RunView) -> list[InboxItem]:
         if waiting.reason == "code" or matter_of(waiting) is OperatorMatter.CRASH_LOOP
     )
     return found
+
+
+def look_again(intent_id: str) -> str:
+    """The hint for who has not seen the last record about an intent."""
+    return f"look again, and pass the LSN that is shown now: poimen inbox show {intent_id}"

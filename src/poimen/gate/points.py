@@ -2,14 +2,16 @@
 
 They do nothing unless the environment variable `POIMEN_CRASH` is set when the process starts:
 `POINT`, `POINT:TOOL` or `POINT:TOOL:N` (the N-th time the point is reached, from 1). The death is a
-real SIGKILL of the own process: no destructor runs, no buffer is flushed. This module must never
-raise and never catch; it keeps the invariant that a point that is off costs one test of a flag.
+real SIGKILL of the own process: no destructor runs, no buffer is flushed. A process that ends although a
+point was armed says so on stderr: a proof that kills nothing proves nothing. This module must never
+catch; it keeps the invariant that a point that is off costs one test of a flag.
 
 Source: requirement write-ahead-intent, "Harness"; design proof.md, P1.
 """
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 from typing import Final
@@ -32,6 +34,7 @@ POINTS: Final = {
 
 _armed: list[str] = []
 _seen: dict[str, int] = {}
+_passed: dict[str, int] = {}
 
 
 def arm(spec: str) -> None:
@@ -45,6 +48,8 @@ def arm(spec: str) -> None:
     """
     _armed.clear()
     _seen.clear()
+    _passed.clear()
+    atexit.unregister(_tell)
     if not spec:
         return
     point, _, rest = spec.partition(":")
@@ -62,15 +67,27 @@ def arm(spec: str) -> None:
             f"{nth!r} does not say at which time to crash", where=f"{VARIABLE}={spec}", hint="a number from 1"
         )
     _armed.extend((point, tool, nth or "1"))
+    atexit.register(_tell)
 
 
 def reach(point: str, tool: str = "") -> None:
     """Die here if this point is armed."""
-    if not _armed or _armed[0] != point or (_armed[1] and _armed[1] != tool):
+    if not _armed or _armed[0] != point:
+        return
+    _passed[tool] = _passed.get(tool, 0) + 1
+    if _armed[1] and _armed[1] != tool:
         return
     _seen[point] = _seen.get(point, 0) + 1
     if _seen[point] == int(_armed[2]):
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _tell() -> None:
+    """Say, at the end of a process that was to be killed, that it was not, and what came to the point instead."""
+    point, tool, nth = _armed
+    came = ", ".join(f"{name or 'no tool'} {times} time(s)" for name, times in sorted(_passed.items()))
+    text = f"{VARIABLE}={point}:{tool}:{nth} has killed nothing in this process; to {point} came: {came or 'nothing'}\n"
+    os.write(2, text.encode(errors="replace"))
 
 
 def armed(point: str) -> bool:

@@ -57,8 +57,9 @@ def kill_anywhere(
     The processes are away for 90 s in between, as their clocks tell; in one story of eight for 25 hours.
 
     Arguments:
-        target: a workflow, called with its arguments or named; its effects leave a line that begins with their
-            request id at `Witness.here()`.
+        target: a workflow, called with its arguments or named. Each of its effects but a READ has to leave a line
+            that begins with its request id at `Witness.here()`, and its result has to be the same each time; give
+            a tool that acts elsewhere another body with `replace`.
         folder: takes one folder for each story.
         kills: how many at least; it goes on until the operating system has said SIGKILL so often.
         seed: another one, other kills.

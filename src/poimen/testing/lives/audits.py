@@ -27,6 +27,8 @@ something sent that its class forbids; an end that differs from that of the undi
 _NOES: Final = frozenset({"rejected", "not_sent"})
 _CLOSING: Final = frozenset({"intent.committed.v1", "intent.resolved.v1", "intent.read_dropped.v1"})
 _READS_TO_BE_SURE: Final = 2
+_SILENT: Final = " (if its body leaves no line at Witness.here(), replace() it by one that does)"
+_NOT_THE_SAME: Final = " (a workflow whose result differs from run to run cannot be judged: replace() what differs)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +73,7 @@ def contradictions(stories: Sequence[Story]) -> list[Contradiction]:
     if whole is None or not sum(story.kills for story in stories):
         return [Contradiction(fault="lost", what="nothing was killed, so nothing was shown", story="", folder="")]
     if not any(effect.lines for effect in whole.remains.effects()):
-        what = "the witness has no line of any effect, so nothing was shown"
+        what = f"the witness has no line of any effect, so nothing was shown{_SILENT}"
         return [Contradiction(fault="misclassified", what=what, story=str(whole), folder=str(whole.folder))]
     return [
         Contradiction(fault=fault, what=what, story=str(story), folder=str(story.folder))
@@ -165,7 +167,7 @@ def _misclassified(effect: EffectFacts) -> Iterator[str]:
             case "intent.probed.v1" if fact.body["answer"] == "absent" and before:
                 yield f"LSN {fact.lsn}: the probe did not find what the witness has"
             case _ if _says_yes(fact) and not by_now and not _unseen(effect):
-                yield f"LSN {fact.lsn} ({fact.kind}) says that it landed, and the witness has nothing"
+                yield f"LSN {fact.lsn} ({fact.kind}) says that it landed, and the witness has nothing{_SILENT}"
             case "intent.resolved.v1" if fact.body["to"] == "not_landed" and before:
                 yield f"LSN {fact.lsn} says that it did not land, and the witness has it"
         if fact.kind in _CLOSING:
@@ -253,7 +255,9 @@ def _sent_again(fact: Fact, in_force: str, absent: int, key_until: int) -> Itera
 def _other_end(story: Story, whole: Story) -> Iterator[str]:
     right, found = whole.lives[-1].ended, story.lives[-1].ended
     if (found.how, found.value) != (right.how, right.value):
-        yield f"{right.how} with {right.value!r} is right, {found.how} with {found.value!r} was found ({found.why})"
+        same = _NOT_THE_SAME if found.how == right.how == "returned" else ""
+        why = f" ({found.why})" if found.why else ""
+        yield f"{right.how} with {right.value!r} is right, {found.how} with {found.value!r} was found{why}{same}"
     if story.remains.state != whole.remains.state:
         yield f"the run is {story.remains.state or 'not there'}"
     here = {effect.label for effect in story.remains.effects() if effect.lines}

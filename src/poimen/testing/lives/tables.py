@@ -187,7 +187,8 @@ def sweep(
         call: a workflow of a module's top, called with its arguments.
         seen: asked for what the world has, with the folder of a trial: a text for each effect. Its first word
             says which: the request id, the tool's name, or any other word (then it is a row of its own). The lines of
-            the witness when left out.
+            the witness when left out. A far side that all trials share has to name effects by their request ids: what
+            it has under those of another trial is left out, an id of no trial counts as one too many.
         folder: takes one folder for each trial; when left out a temporary one, kept only if something was found.
         points: whether to kill at the named crash points as well as around each commit.
         ahead_s: how long the process is away before it is started again, as its clocks tell, seconds; None: as long
@@ -210,20 +211,20 @@ def sweep(
         where = Path(tempfile.mkdtemp(prefix="poimen-sweep-") if folder is None else folder)
         stage = Stage(forks=forks, target=call, sabotage=sabotage, width=width, patience_s=patience_s)
         whole, _ = undisturbed(stage, where)
-        kills = _places(whole, points=points)
+        found = _Counted(whole, seen)  # asked before there is anything of another trial
+        kills = _places(whole, points=points) if found.rows else []
         stories = stories_in(where, range(len(kills)))
         stage.live(stories, kills)
         for story in stories:
             story.away_s = _away_s(whole) if ahead_s is None else ahead_s
         stage.live(stories, [NO_KILL] * len(stories))
-    swept = _counted(call, whole, stories, seen)
+    swept = _counted(call, whole, stories, found)
     if folder is None and swept.clean:
         shutil.rmtree(where)
     return swept
 
 
-def _counted(call: Call[Any], whole: Story, stories: Sequence[Story], seen: Seen) -> Sweep:
-    found = _Counted(whole, seen)
+def _counted(call: Call[Any], whole: Story, stories: Sequence[Story], found: _Counted) -> Sweep:
     if not found.rows:
         raise ConfigurationError(
             "the world shows no effect of the undisturbed run",
@@ -231,6 +232,8 @@ def _counted(call: Call[Any], whole: Story, stories: Sequence[Story], seen: Seen
             why="what a kill adds or takes away could not be seen",
             hint="let the tools write to Witness.here(), or give seen= a function that asks the far side",
         )
+    for story in stories:
+        found.know(story)
     for story in stories:
         found.add(story)
     return Sweep(
@@ -299,6 +302,8 @@ class _Counted:
         self._whole = whole
         self.rows: dict[str, _Row] = {}
         self.other_ends: list[str] = []
+        self._ids: set[str] = set()
+        self.know(whole)
         words = self._words(whole)
         if not words:
             return
@@ -311,8 +316,12 @@ class _Counted:
         for name, held in self._held(whole, words).items():
             self.rows.setdefault(name, _Row(effect=name)).wanted = held
 
+    def know(self, story: Story) -> None:
+        """Take note of a trial's request ids, so that what it did is not counted as another's."""
+        self._ids |= {effect.request_id for effect in story.remains.effects()}
+
     def add(self, story: Story) -> None:
-        """Count one trial."""
+        """Count one trial, when all are known."""
         kill = story.lives[0].kill
         held = self._held(story, self._words(story))
         effects = story.remains.effects()
@@ -337,7 +346,10 @@ class _Counted:
             )
 
     def _words(self, story: Story) -> list[str]:
-        return [text.split(maxsplit=1)[0] for text in self._seen(story.folder) if text.strip()]
+        """What the world says of a trial, without what it has of the others where all share one far side."""
+        others = self._ids - {effect.request_id for effect in story.remains.effects()}
+        words = [text.split(maxsplit=1)[0] for text in self._seen(story.folder) if text.strip()]
+        return [word for word in words if word.partition(".")[0] not in others]
 
     def _held(self, story: Story, words: Iterable[str]) -> Counter[str]:
         """How often the world has each row."""
