@@ -41,7 +41,7 @@ from poimen.kernel.views import trunk
 from tests.kernel.test_plan import ERROR, PENDING, REJECTED, RETURNED
 
 if TYPE_CHECKING:
-    from poimen.kernel.events import Event
+    from poimen.kernel.events import Event, ResumedBecause
     from poimen.kernel.views import RunView
 
 ADMITTED = RunAdmitted(workflow="w", version="", code="", args=b"{}", args_digest="", nonce="n", by="me")
@@ -265,7 +265,7 @@ def test_outsiders_are_told_apart_and_the_first_cancel_counts() -> None:
 
 
 @pytest.mark.parametrize(("why", "counts"), [("recovered", True), ("handed over", False), ("woken", False)])
-def test_only_a_resumption_after_a_crash_counts_towards_a_crash_loop(why: str, counts: bool) -> None:
+def test_only_a_resumption_after_a_crash_counts_towards_a_crash_loop(why: ResumedBecause, counts: bool) -> None:
     """A run that its worker let go of while the log was locked, or that was woken, has not crashed."""
     again: list[Event] = []
     for epoch in range(2, 9):

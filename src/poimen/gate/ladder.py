@@ -199,8 +199,7 @@ async def climb(guard: Guard) -> Closed:
                 if guard.stopping or not guard.port.intent(guard.key).open:
                     continue
                 if guard.called_off:
-                    read = guard.effect_class is EffectClass.READ
-                    return await guard.give_up_read(guard.called_off) if read else Unknown(why=guard.called_off)
+                    return Unknown(why=guard.called_off)  # a READ is closed with its attempt: the next one asks anew
                 again = rule(facts_of(guard, guard.port.intent(guard.key)))
                 if isinstance(again, SendAgain):
                     return await guard.proceed()
@@ -228,7 +227,7 @@ async def climb(guard: Guard) -> Closed:
                 return Landed()
             case GiveUp():
                 if guard.effect_class is EffectClass.READ:
-                    return await guard.give_up_read(ruling.rule)
+                    return await guard.give_up_read("sends-used-up")  # or what else the ruling on record says
                 return Unknown(why=ruling.rule)
 
 

@@ -47,6 +47,10 @@ class BranchStarted:
     code: str
 
 
+ResumedBecause: TypeAlias = Literal["recovered", "handed over", "woken"]
+"""Why a branch is driven again: its driver died, or let go of it, or a wait is over."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BranchResumed:
     """A worker drives the branch again: after a crash, a lost lease, or a wait."""
@@ -54,7 +58,7 @@ class BranchResumed:
     epoch: int
     worker: str
     code: str
-    why: str
+    why: ResumedBecause
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -57,8 +57,8 @@ class IntentView:
 
     `running`: how many of its calls were given up and go on. `told_lsn` is the driver's record at whose place in the
     order the code is told of the end; 0 before it.
-    `timed_out`: a READ that was given up, not called off. `late_no`: the far side's no that resolved it, which came
-    when the call had been given up.
+    `timed_out`: a READ that was given up without an answer, and whose code is told so. `late_no`: the far side's no
+    that resolved it, which came when the call had been given up.
     """
 
     id: IntentId
@@ -141,13 +141,6 @@ class IntentView:
         if self.outcome is not None or self.late_no is not None or self.timed_out:
             return True
         return self.resolution is not None and not self.did_nothing
-
-    def ruled(self, rule: str, at: int) -> None:
-        """Take in what the record of a rule says of its calls: one that was given up has ended, or one begins late."""
-        if rule == "call-ended":
-            self.running = max(0, self.running - 1)
-        elif rule == "begins-late":
-            self.sends[-1].at = at
 
 
 @dataclass(slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from poimen.kernel.attempt import AttemptState
+from poimen.kernel.effect_class import EffectClass
 from poimen.kernel.events import AttemptCancelled, AttemptFailed, AttemptIndeterminate, AttemptResumed, Waiting
 from poimen.kernel.intent import ErrorRecord, IntentClassified, ReadDropped, classify
 from poimen.kernel.resolution import key_deadline_us
@@ -20,6 +21,7 @@ from poimen.kernel.views import open_steps
 
 if TYPE_CHECKING:
     from poimen.kernel.events import Event
+    from poimen.kernel.intent import DropReason
     from poimen.kernel.views import AttemptView, BranchView, IntentView, RunView, StepView
 
 MOST_RESUMES: Final = 3
@@ -89,19 +91,27 @@ def called_off(line: BranchView) -> tuple[Event, ...]:
     for step in open_steps(line):
         attempt = step.last
         unknown = tuple(sorted(intent.id.ordinal for intent in attempt.unknown()))
+        records += dropped_reads(attempt, "cancel")
         if unknown:
             records.append(AttemptIndeterminate(step=step.key, attempt=attempt.no, cause="cancel", unknown=unknown))
             continue
-        records += [
-            ReadDropped(
-                step=step.key, attempt=attempt.no, ordinal=intent.id.ordinal, send=len(intent.sends), why="cancel"
-            )
-            for intent in attempt.intents.values()
-            if intent.open
-        ]
         why = line.cancel_why or "the workflow has ended"
         records.append(AttemptCancelled(step=step.key, attempt=attempt.no, why=why))
     return tuple(records)
+
+
+def dropped_reads(attempt: AttemptView, why: DropReason) -> list[Event]:
+    """The records that close what an attempt still reads, for the transaction that ends the attempt.
+
+    Arguments:
+        attempt: it ends.
+        why: it is not the reads that end it.
+    """
+    return [
+        ReadDropped(step=intent.id.step, attempt=attempt.no, ordinal=intent.id.ordinal, send=len(intent.sends), why=why)
+        for intent in attempt.intents.values()
+        if intent.open and intent.effect_class is EffectClass.READ
+    ]
 
 
 def _classified(step: StepView, attempt: AttemptView, epoch: int) -> list[Event]:
@@ -124,13 +134,10 @@ def _classified(step: StepView, attempt: AttemptView, epoch: int) -> list[Event]
 
 def _looped(step: StepView, attempt: AttemptView, now_us: int) -> list[Event]:
     unknown = tuple(intent.id.ordinal for intent in attempt.unknown())
+    reads = dropped_reads(attempt, "crash-loop")
     if unknown:
-        return [AttemptIndeterminate(step=step.key, attempt=attempt.no, cause="left_unresolved", unknown=unknown)]
-    reads: list[Event] = [
-        ReadDropped(step=step.key, attempt=attempt.no, ordinal=ordinal, send=len(intent.sends), why="crash loop")
-        for ordinal, intent in attempt.intents.items()
-        if intent.open
-    ]
+        left = AttemptIndeterminate(step=step.key, attempt=attempt.no, cause="left_unresolved", unknown=unknown)
+        return [*reads, left]
     error = ErrorRecord(
         type="CrashLoop", message=f"the process died {MOST_RESUMES} times in this attempt without a new record of it"
     )

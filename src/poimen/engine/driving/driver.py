@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from poimen.engine.worker import Worker
     from poimen.gate.port import Key
     from poimen.kernel.errors import PoimenError
-    from poimen.kernel.events import Event
+    from poimen.kernel.events import Event, ResumedBecause
     from poimen.kernel.intent import Payload
     from poimen.kernel.views import BranchView, IntentView, RunView
     from poimen.log.api import Lease
@@ -248,7 +248,7 @@ class Driver:
             return
         code = self.worker.code
         if again:
-            why = "recovered" if self.crashed else "handed over"
+            why: ResumedBecause = "recovered" if self.crashed else "handed over"
             why = "woken" if self.line.state is BranchState.WAITING else why
             first: Event = BranchResumed(epoch=self.epoch, worker=self.worker.id, code=code, why=why)
         else:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from poimen.declare.specs import Options, ToolSpec
     from poimen.engine.driving.driver import Driver
     from poimen.kernel.events import Event
-    from poimen.kernel.intent import LateOutcome, Outcome, Payload
+    from poimen.kernel.intent import AppliedRule, DropReason, LateOutcome, Outcome, Payload
     from poimen.kernel.views import IntentView, RequestView
 
 _log: Final = logger("poimen.run")
@@ -100,7 +100,7 @@ class EffectPort:
         """The end of the attempt, where the tool is its own step."""
         return () if self._scope is not None else self._driver.attempts.closing(key, outcome)
 
-    def dropping(self, key: Key, why: str) -> tuple[Event, ...]:
+    def dropping(self, key: Key, why: DropReason) -> tuple[Event, ...]:
         """The end of the attempt with a READ that was given up, where the tool is its own step."""
         return () if self._scope is not None else self._driver.attempts.dropping(key, why)
 
@@ -368,7 +368,7 @@ def _stricter(guard: Guard, sentence: str) -> Event:
     )
 
 
-def _applied(key: Key, rule: str, result: str) -> RuleApplied:
+def _applied(key: Key, rule: AppliedRule, result: str) -> RuleApplied:
     step, attempt, ordinal = key
     return RuleApplied(
         step=step, attempt=attempt, ordinal=ordinal, rule=rule, inputs={"at": clock.wall_us()}, result=result

@@ -266,11 +266,11 @@ class Hands:
         match event:
             case IntentCommitted():
                 self._outcome(call, event.outcome)
-            case ReadDropped(why="cancel"):
+            case ReadDropped() if event.why == "cancel":
                 future.end_cancelled()
             case ReadDropped():
                 future.set_exception(TimeoutError(f"{call.spec.name} did not answer in time"))
-            case RuleApplied(rule="called-off"):
+            case RuleApplied() if event.rule == "called-off":
                 future.end_cancelled()
             case _:
                 self._tell_known(call, self._driver.intent((scope.step, scope.attempt, call.ordinal)))

@@ -271,7 +271,7 @@ class _Real:
             return i.FailedRead(error=_ERROR)
         return i.RejectedOutcome(error=_ERROR) if answer == "rejected" else i.NotSentOutcome(error=_ERROR)
 
-    def _answer_of(self, answer: str, send: int, why: str = "") -> Plan:
+    def _answer_of(self, answer: str, send: int, why: i.DropReason = "timeout") -> Plan:
         outcome = None if answer == "maybe" else self._outcome(answer)
         return plan(self.intent, Answer(send=send, outcome=outcome, effect_class=self.terms.effect_class, why=why))
 
