@@ -86,7 +86,7 @@ def without_each_arm(text: str) -> Iterator[str]:
 SHRUNK = {
     f"{module}_without_{n}": text for module in MODULES for n, text in enumerate(without_each_arm(source(module)))
 }
-STEERING = ("fold", "intent")
+STEERING = ("events", "fold", "intent")
 UNCHANGED = {f"{module}_unchanged": source(module) for module in (*MODULES, *STEERING)}
 
 WRITES = """\
@@ -105,11 +105,11 @@ MISSPELT = {
     "fold_rule_late": changed("fold", ('event.rule == "begins-late"', 'event.rule == "begin-late"')),
     "fold_rule_stricter": changed("fold", ('event.rule != "stricter-now"', 'event.rule != "stricter"')),
     "fold_resumed": changed("fold", ('event.why == "recovered"', 'event.why == "recoverd"')),
-    "intent_called_off": changed("intent", ('event.rule == "called-off"', 'event.rule == "calledoff"')),
-    "intent_from_outside": changed(
-        "intent", ('event.rule == "closed-from-outside"', 'event.rule == "closed from outside"')
+    "events_called_off": changed("events", ('event.rule == "called-off"', 'event.rule == "calledoff"')),
+    "events_from_outside": changed(
+        "events", ('event.rule == "closed-from-outside"', 'event.rule == "closed from outside"')
     ),
-    "intent_cancel": changed("intent", ('event.why == "cancel"', 'event.why == "canceled"')),
+    "events_cancel": changed("events", ('event.why == "cancel"', 'event.why == "canceled"')),
     "intent_unanswered": changed("intent", ('frozenset({"timeout", ', 'frozenset({"time-out", ')),
     **{f"writes_{name}": WRITES.format(**RIGHT | {name: f"{right}!"}) for name, right in RIGHT.items()},
 }

@@ -218,8 +218,7 @@ class Guard:
     # ---- step 4 --------------------------------------------------------------------------------------------------
 
     async def _record(self, send: int, ended: Outcome | _Maybe) -> Closed:
-        known = None if isinstance(ended, _Maybe) else ended
-        maybe = ended if isinstance(ended, _Maybe) else _Maybe("timeout")
+        known, maybe = (None, ended) if isinstance(ended, _Maybe) else (ended, _Maybe("timeout"))
         why: DropReason = "cancel" if self.stopping else maybe.why
         answer = Answer(send=send, outcome=known, effect_class=self.effect_class, why=why, detail=maybe.detail)
         planned = plan(self.port.intent(self.key), answer)

@@ -1,8 +1,10 @@
 """Carries out what the kernel rules for an effect that was dispatched and has no outcome.
 
 The same ladder serves recovery and a live call that ended in *maybe*: ask the kernel with the facts,
-record its choice, do it, ask again. This module must never decide anything itself; it keeps promise 4
-(nothing is sent against its class) by sending only on a ruling that is on record.
+record its choice, do it, ask again. This module must never decide what an unknown effect means; it keeps
+promise 4 (nothing is sent against its class) by sending only on a ruling that is on record. What only the
+moment of the act can tell is judged here, and only towards less: whether a send that was ruled may still leave
+(`sendable`), and that an absence says nothing while the body of the send is at work here.
 
 Source: design protocol.md, section 4; the rules by name are in docs/reference/effect-classes.md.
 """
@@ -209,7 +211,10 @@ async def climb(guard: Guard) -> Closed:
                 if not guard.stopping and guard.port.intent(guard.key).open:
                     await _probe(guard)
             case Land():
-                reading = next(e for _, e in reversed(intent.probes) if e.answer == "landed" and e.by == LADDER)
+                asked_us = ruling.at_us
+                reading = next(
+                    e for _, e in intent.probes if (e.by, e.answer, e.asked_at) == (LADDER, "landed", asked_us)
+                )
                 resolved = IntentResolved(
                     step=step,
                     attempt=attempt,

@@ -17,7 +17,16 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from poimen.kernel.branch import BranchState
-from poimen.kernel.intent import ErrorRecord, IntentEvent, Payload
+from poimen.kernel.intent import (
+    UNANSWERED,
+    ErrorRecord,
+    IntentCommitted,
+    IntentEvent,
+    IntentResolved,
+    Payload,
+    ReadDropped,
+    RuleApplied,
+)
 
 # ---- the run and its branch ----------------------------------------------------------------------------------
 
@@ -322,6 +331,23 @@ SUBJECTS: Final[Mapping[type, Callable[[Any], str]]] = {
     AppendSettled: _line,
 }
 """By type of event, what says what it is about: one look, where asking for each type in turn is dear."""
+
+
+TELLING: Final = (IntentCommitted, IntentResolved, ReadDropped, RuleApplied)
+"""The records of a driver at which the code may be told how an effect has ended."""
+
+
+def tells(event: IntentCommitted | IntentResolved | ReadDropped | RuleApplied) -> bool:
+    """Whether a driver's record is the place at which an effect's end is handed over to the code.
+
+    An effect that somebody else closed otherwise than as landed ends its attempt: the next one is told. A READ that
+    was given up because of something else ends with its attempt: the next one asks anew.
+    """
+    if isinstance(event, ReadDropped):
+        return event.why == "cancel" or event.why in UNANSWERED
+    if not isinstance(event, RuleApplied):
+        return True
+    return event.rule == "called-off" or (event.rule == "closed-from-outside" and event.result == "landed")
 
 
 ENTERED: Final[dict[type, BranchState]] = {

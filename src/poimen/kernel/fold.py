@@ -19,6 +19,7 @@ from poimen.kernel.attempt import AttemptState, transition
 from poimen.kernel.effect_class import EffectClass
 from poimen.kernel.errors import invariant, violated
 from poimen.kernel.events import (
+    TELLING,
     AppendSettled,
     AttemptCancelled,
     AttemptFailed,
@@ -39,11 +40,11 @@ from poimen.kernel.events import (
     RunAdmitted,
     StepComputed,
     TimerFired,
+    tells,
 )
 from poimen.kernel.events import CancelRequested as RunCancelRequested
 from poimen.kernel.ids import BranchId, IntentId, RunId, StepKey
 from poimen.kernel.intent import (
-    TELLING,
     UNANSWERED,
     IntentClaimed,
     IntentClassified,
@@ -62,7 +63,6 @@ from poimen.kernel.intent import (
     SendAnswered,
     did_nothing,
     no_of,
-    tells,
 )
 from poimen.kernel.plan import leaves_open
 from poimen.kernel.views import (

@@ -272,23 +272,6 @@ IntentEvent: TypeAlias = (
 )
 
 
-TELLING: Final = (IntentCommitted, IntentResolved, ReadDropped, RuleApplied)
-"""The records of a driver at which the code may be told how an effect has ended."""
-
-
-def tells(event: IntentCommitted | IntentResolved | ReadDropped | RuleApplied) -> bool:
-    """Whether a driver's record is the place at which an effect's end is handed over to the code.
-
-    An effect that somebody else closed otherwise than as landed ends its attempt: the next one is told. A READ that
-    was given up because of something else ends with its attempt: the next one asks anew.
-    """
-    if isinstance(event, ReadDropped):
-        return event.why == "cancel" or event.why in UNANSWERED
-    if not isinstance(event, RuleApplied):
-        return True
-    return event.rule == "called-off" or (event.rule == "closed-from-outside" and event.result == "landed")
-
-
 def short(tool: str) -> str:
     """A call whose arguments are not shown: `pay(…)`."""
     return f"{tool}(…)"
@@ -344,6 +327,22 @@ def no_of(outcome: Outcome) -> RejectedOutcome | NotSentOutcome | None:
     if isinstance(outcome, RejectedOutcome | NotSentOutcome) and outcome.error.type != NOT_CALLED:
         return outcome
     return None
+
+
+def contradicts(late: Outcome, *, landed: bool, sends: int) -> bool:
+    """Whether a late outcome says otherwise than what is known of a closed effect; a no speaks for its own send alone.
+
+    Source: design protocol.md, section 3 ("against another resolution it is an alarm").
+    """
+    match late:
+        case Returned():
+            return not landed
+        case RejectedOutcome():
+            return landed and (late.all_sends or sends == 1)
+        case NotSentOutcome():
+            return landed and sends == 1
+        case FailedRead():
+            return False
 
 
 def did_nothing(outcome: Outcome) -> bool:

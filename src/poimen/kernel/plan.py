@@ -126,12 +126,10 @@ def _send(intent: IntentView, command: Send) -> Plan:
 
 def _answer(intent: IntentView, command: Answer) -> Plan:
     step, attempt, ordinal = intent.pending.step, intent.pending.attempt, intent.pending.ordinal
-    outcome, send = command.outcome, command.send
+    outcome, send, why, detail = command.outcome, command.send, command.why, command.detail
     if outcome is None:
         if command.effect_class is EffectClass.READ:
-            dropped = ReadDropped(
-                step=step, attempt=attempt, ordinal=ordinal, send=send, why=command.why, detail=command.detail
-            )
+            dropped = ReadDropped(step=step, attempt=attempt, ordinal=ordinal, send=send, why=why, detail=detail)
             return Plan(commit=(dropped,), then=Then.DROP)
         return Plan(commit=(), then=Then.CLIMB)
     if command.effect_class is not EffectClass.READ and (intent.landed or leaves_open(outcome, intent, send)):

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from poimen.kernel.attempt import AttemptState
 from poimen.kernel.effect_class import EffectClass, stricter_class
 from poimen.kernel.errors import invariant
-from poimen.kernel.ids import TRUNK
 from poimen.kernel.intent import (
     Classification,
     IntentPending,
@@ -28,6 +27,7 @@ from poimen.kernel.intent import (
     RejectedOutcome,
     Resolution,
     Returned,
+    contradicts,
     did_nothing,
     short,
 )
@@ -134,6 +134,13 @@ class IntentView:
         if isinstance(self.outcome, Returned):
             return self.outcome.value
         return b"null" if self.resolution is None or self.resolution.value is None else self.resolution.value
+
+    @property
+    def contradicted(self) -> bool:
+        """A call that had been given up came back otherwise than what was said of the effect: an alarm."""
+        if self.open or self.effect_class is EffectClass.READ:
+            return False
+        return any(contradicts(late, landed=self.landed, sends=len(self.sends)) for late in self.late)
 
     @property
     def answered(self) -> bool:
@@ -382,11 +389,11 @@ def open_steps(line: BranchView) -> list[StepView]:
     return [s for s in line.steps.values() if s.last.state in LIVE]
 
 
-def trunk(view: RunView) -> BranchView:
+def newest_branch(view: RunView) -> BranchView:
     """The newest branch of the run; the run's state is this branch's.
 
     Raises:
         InvariantViolated: before the run was admitted.
     """
     invariant(bool(view.branches), "the run was admitted", run=view.run)
-    return next(reversed(view.branches.values())) if view.branches else view.branches[TRUNK]
+    return next(reversed(view.branches.values()))

@@ -28,6 +28,7 @@ from poimen.kernel.events import (
     DecisionSettled,
     StepComputed,
     TimerFired,
+    tells,
 )
 from poimen.kernel.intent import (
     IntentCommitted,
@@ -37,7 +38,6 @@ from poimen.kernel.intent import (
     ReadDropped,
     RuleApplied,
     short,
-    tells,
 )
 
 if TYPE_CHECKING:
