@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from poimen.engine import desk
+from poimen.engine import desk, standing
+from poimen.kernel.branch import OperatorMatter
+from poimen.kernel.events import Waiting
 from poimen.kernel.intent import LateOutcome, Returned
 from poimen.log import codec
 from poimen.log.api import Batch
@@ -438,3 +440,19 @@ def test_a_late_end_against_what_was_said_is_an_alarm(cli: Cli, waiting: Path) -
     for command in ("inbox", "intents"):
         assert f"ALARM       {alarm}" in cli(command, "show", MAIL, "--db", waiting).out
     assert "not_landed by op: CONTRADICTED" in cli("intents", "ls", "--run", "tea-1", "--db", waiting).out
+
+
+@pytest.mark.parametrize(
+    ("waiting", "matter"),
+    [
+        (Waiting(reason="operator", about="a#0", detail="stuck", matter="crash-loop"), OperatorMatter.CRASH_LOOP),
+        (Waiting(reason="operator", about="a#0", detail="crash loop: of old"), OperatorMatter.CRASH_LOOP),
+        (Waiting(reason="operator", about="r/main/a#0/1/0", detail="mail the receipt"), OperatorMatter.UNKNOWN_EFFECT),
+        (
+            Waiting(reason="operator", about="r/main/a#0/1/0", detail="crash loop drill", matter="unknown-effect"),
+            OperatorMatter.UNKNOWN_EFFECT,
+        ),
+    ],
+)
+def test_what_an_effect_is_called_does_not_choose_the_command(waiting: Waiting, matter: OperatorMatter) -> None:
+    assert standing.matter_of(waiting) is matter

@@ -38,8 +38,9 @@ BY_PEOPLE = frozenset({WaitReason.OPERATOR, WaitReason.HUMAN, WaitReason.CODE, W
 
 
 def matter_of(waiting: Waiting) -> OperatorMatter:
-    """What an operator is asked for."""
-    return OperatorMatter.CRASH_LOOP if waiting.detail.startswith("crash loop") else OperatorMatter.UNKNOWN_EFFECT
+    """What an operator is asked for; a record of old says it in its detail alone."""
+    looping = waiting.matter == "crash-loop" or (not waiting.matter and waiting.detail.startswith("crash loop"))
+    return OperatorMatter.CRASH_LOOP if looping else OperatorMatter.UNKNOWN_EFFECT
 
 
 def workflow_of(view: RunView) -> str:

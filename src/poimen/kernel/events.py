@@ -75,12 +75,14 @@ class Waiting:
     """One reason for a wait: who must act, about what, and what there is to know.
 
     `asked`: the call that the code made instead of the recorded one, written out with its arguments (agent text).
+    `matter`: what an operator is asked for; records of old have none, and say it in `detail`.
     """
 
     reason: Literal["operator", "code", "budget", "human", "timer", "dependency"]
     about: str
     detail: str = ""
     asked: str = ""
+    matter: Literal["", "unknown-effect", "crash-loop"] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

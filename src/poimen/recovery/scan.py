@@ -67,12 +67,12 @@ def left_behind(view: RunView, line: BranchView, *, epoch: int, now_us: int) -> 
         records += _classified(step, attempt, epoch)
         if attempt.resumes >= MOST_RESUMES:
             records += _looped(step, attempt, now_us)
-            stopped.append(Waiting(reason="operator", about=step.key, detail="crash loop: see its attempts"))
+            stopped.append(_looping(step.key, "crash loop: see its attempts"))
             continue
         resumed.append(AttemptResumed(step=step.key, attempt=attempt.no, epoch=epoch))
         climb += [intent for intent in attempt.intents.values() if intent.open]
     if line.resumes > MOST_RESUMES and not stopped:  # the branch's count holds the present resumption already
-        stopped.append(Waiting(reason="operator", about="workflow", detail="crash loop in the workflow's own code"))
+        stopped.append(_looping("workflow", "crash loop in the workflow's own code"))
     climb.sort(key=lambda intent: _deadline(view, intent))
     return Left(records=tuple(records), resumed=tuple(resumed), climb=tuple(climb), stopped=tuple(stopped))
 
@@ -98,6 +98,10 @@ def called_off(line: BranchView) -> tuple[Event, ...]:
         why = line.cancel_why or "the workflow has ended"
         records.append(AttemptCancelled(step=step.key, attempt=attempt.no, why=why))
     return tuple(records)
+
+
+def _looping(about: str, detail: str) -> Waiting:
+    return Waiting(reason="operator", about=about, detail=detail, matter="crash-loop")
 
 
 def dropped_reads(attempt: AttemptView, why: DropReason) -> list[Event]:

@@ -345,7 +345,7 @@ class Hands:
                 continue
             step = self._driver.line.steps[call.key]
             found += [
-                Waiting(reason="operator", about=str(intent.id), detail=intent.says)
+                Waiting(reason="operator", about=str(intent.id), detail=intent.says, matter="unknown-effect")
                 for intent in step.last.intents.values()
                 if intent.open
             ]
