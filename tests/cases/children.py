@@ -222,11 +222,11 @@ def asleep(db: str, run_id: str, workflow: str, args: str = "[]") -> None:
     """Drive a run, to be stopped in a call and woken when another has taken it over; tell of what comes too late."""
     append_outside = worker.Worker.append_outside
 
-    def told(self: worker.Worker, run: str, branch: str, event: Any, lost: Any) -> None:
-        append_outside(self, run, branch, event, lost)
+    def and_say(self: worker.Worker, run: str, branch: str, event: Any, told: Any) -> None:
+        append_outside(self, run, branch, event, told)
         say({"late": type(event).__name__})
 
-    worker.Worker.append_outside = told  # type: ignore[method-assign]
+    worker.Worker.append_outside = and_say  # type: ignore[method-assign]
 
     async def main() -> None:
         async with poimen.Runtime(db, modules=[agents], drain=0) as runtime:

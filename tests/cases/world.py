@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from poimen.engine.reading import read_run
 from poimen.engine.standing import inbox_of
-from poimen.kernel.views import trunk
+from poimen.kernel.views import newest_branch
 from poimen.log.opening import open_store
 
 if TYPE_CHECKING:
@@ -192,7 +192,7 @@ class Log:
         assert head is not None
         self.head: Head = head
         self.view = view
-        self.line: BranchView = trunk(view)
+        self.line: BranchView = newest_branch(view)
         self.records = [(lsn, epoch, event) for lsn, (_, event, epoch) in enumerate(records, 1)]
         self.inbox: list[InboxItem] = inbox_of(view)
 

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from poimen.engine import desk
+from poimen.engine import desk, standing
+from poimen.kernel.branch import OperatorMatter
+from poimen.kernel.events import Waiting
+from poimen.kernel.intent import LateOutcome, Returned
+from poimen.log import codec
+from poimen.log.api import Batch
+from poimen.log.opening import open_store
 from poimen.log.sqlite import SqliteStore
 from tests.cli.conftest import AGENT, MAIL, Cli, child
 
@@ -419,3 +425,40 @@ def test_of_two_who_close_a_decision_one_is_told_that_it_lost(
     closed = [json.loads(each.body)["why"] for each in store.read("tea-1") if each.kind == "decision.settled.v1"]
     store.close()
     assert closed == ["y"]
+
+
+def test_a_late_end_against_what_was_said_is_an_alarm(cli: Cli, waiting: Path) -> None:
+    said = ("--why", "I looked", "--evidence", "none", "--confirm", MAIL, "--by", "op")
+    assert cli("inbox", "resolve", MAIL, "--not-landed", *said, "--db", waiting).code == 0
+    quiet = cli("doctor", "--json", "--db", waiting).data
+    assert (quiet["contradicted"], cli("intents", "show", MAIL, "--json", "--db", waiting).data["contradiction"]) == (
+        [],
+        None,
+    )
+    late = LateOutcome(step="mail#0", attempt=1, ordinal=0, send=1, epoch=1, outcome=Returned(value=b'"sent"'))
+    store = open_store(str(waiting))
+    store.commit([Batch(run="tea-1", records=(codec.record(late, branch="main"),))])
+    store.close()
+    alarm = "resolved as not landed by op, and then came a call that had returned: look at the far side"
+    found = cli("doctor", "--json", "--db", waiting).data
+    assert [(one["id"], one["says"]) for one in found["contradicted"]] == [(MAIL, alarm)]
+    assert f"{MAIL}: {alarm} (poimen " in cli("doctor", "--db", waiting).out
+    for command in ("inbox", "intents"):
+        assert f"ALARM       {alarm}" in cli(command, "show", MAIL, "--db", waiting).out
+    assert "not_landed by op: CONTRADICTED" in cli("intents", "ls", "--run", "tea-1", "--db", waiting).out
+
+
+@pytest.mark.parametrize(
+    ("waiting", "matter"),
+    [
+        (Waiting(reason="operator", about="a#0", detail="stuck", matter="crash-loop"), OperatorMatter.CRASH_LOOP),
+        (Waiting(reason="operator", about="a#0", detail="crash loop: of old"), OperatorMatter.CRASH_LOOP),
+        (Waiting(reason="operator", about="r/main/a#0/1/0", detail="mail the receipt"), OperatorMatter.UNKNOWN_EFFECT),
+        (
+            Waiting(reason="operator", about="r/main/a#0/1/0", detail="crash loop drill", matter="unknown-effect"),
+            OperatorMatter.UNKNOWN_EFFECT,
+        ),
+    ],
+)
+def test_what_an_effect_is_called_does_not_choose_the_command(waiting: Waiting, matter: OperatorMatter) -> None:
+    assert standing.matter_of(waiting) is matter

@@ -150,6 +150,7 @@ def test_the_doctor_lists_what_does_not_move_and_what_moves_it(cli: Cli, killed:
         "owed",
         "open_intents",
         "asking",
+        "contradicted",
         "inbox",
         "not_built",
         "findings",

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from poimen.engine import desk
-from poimen.kernel.views import trunk
+from poimen.kernel.views import newest_branch
 from poimen.log.api import TERMINAL_STATES
 from poimen.log.writer import Door
 from tests.engine.programs import CELLS, REGISTRY, Cell, Maker, mixed, program
@@ -90,7 +90,7 @@ class Play:
         """What outsiders do while the run is driven: cancel it, close effects that are under way, look at them."""
         if self.cell.chance.random() >= self.meddling:
             return
-        line = trunk(folded(self.run, store.records(self.run)))
+        line = newest_branch(folded(self.run, store.records(self.run)))
         there = [i for i in line.intents() if i.open]
         if line.state.name in TERMINAL_STATES:
             return

@@ -17,7 +17,7 @@ import pytest
 from poimen.kernel.attempt import AttemptState
 from poimen.kernel.events import AttemptStarted, BranchWaiting, StepComputed
 from poimen.kernel.intent import IntentCommitted, IntentDispatched, IntentPending
-from poimen.kernel.views import trunk
+from poimen.kernel.views import newest_branch
 from tests.engine.playing import Play
 from tests.engine.simulated import events_of, folded, in_simulated_time
 
@@ -182,7 +182,7 @@ def test_what_was_held_beside_the_difference_stays_held() -> None:
         play = Play(seed, nodes, fails="")
         played = await play.go(play.begin())
         for at in played.cuts(2):
-            line = trunk(folded(play.run, played.records[:at]))
+            line = newest_branch(folded(play.run, played.records[:at]))
             step = line.steps.get("unit#0")
             if step is None or step.last.state is not AttemptState.RUNNING or not step.last.intents:
                 continue
@@ -263,7 +263,7 @@ def test_what_recovery_sends_is_on_record_before_the_branch_waits() -> None:
         other = await play.go(played.store.cut(play.run, dispatched[-1]))
         assert other.how == "waiting"
         assert "code" in other.details
-        line = trunk(folded(play.run, other.records))
+        line = newest_branch(folded(play.run, other.records))
         assert not line.unresolved()
         assert line.steps["put#3"].last.state is AttemptState.SUCCEEDED
         play.cell.patch = list
@@ -296,7 +296,7 @@ def test_a_step_that_changes_between_its_attempts_lets_the_others_finish() -> No
             played = await play.go(play.begin())
         assert played.how == "waiting"
         assert "recorded: put" in played.details
-        line = trunk(folded(play.run, played.records))
+        line = newest_branch(folded(play.run, played.records))
         assert [line.steps[key].last.state.name for key in ("pay#0", "put#0", "pay#1", "look#0")] == ["SUCCEEDED"] * 4
         assert not line.unresolved()
 

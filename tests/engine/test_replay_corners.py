@@ -13,7 +13,7 @@ from poimen.engine import desk
 from poimen.engine.worker import Worker
 from poimen.kernel.attempt import AttemptState
 from poimen.kernel.events import BranchResumed
-from poimen.kernel.views import trunk
+from poimen.kernel.views import newest_branch
 from poimen.log.writer import Door
 from tests.engine.playing import Play, Watched, difference
 from tests.engine.programs import REGISTRY, State, cancels_twice, mixed, plain_program
@@ -33,7 +33,7 @@ def _calls(*names: str) -> list[Node]:
 
 
 def _line(play: Play, played: Played) -> BranchView:
-    return trunk(folded(play.run, played.records))
+    return newest_branch(folded(play.run, played.records))
 
 
 def _at_commit(store: CutStore, n: int, act: Callable[[CutStore], None]) -> None:
@@ -193,7 +193,7 @@ def test_what_came_back_counts_before_what_was_said_of_it(to: desk.To, fails: st
             undisturbed = await play.go(play.begin())
 
             def close(beside: CutStore, run: str = play.run) -> None:
-                [intent] = [i for i in trunk(folded(run, beside.records(run))).intents() if i.open]
+                [intent] = [i for i in newest_branch(folded(run, beside.records(run))).intents() if i.open]
                 desk.resolve(beside, Door(beside), str(intent.id), to, by="operator", why="too long", value=b"79")
 
             store = play.begin()

@@ -12,7 +12,7 @@ from poimen.engine import desk
 from poimen.engine.eventloop import loop
 from poimen.kernel.attempt import AttemptState
 from poimen.kernel.errors import Conflict
-from poimen.kernel.views import trunk
+from poimen.kernel.views import newest_branch
 from poimen.log.writer import Door
 from tests.engine.playing import Play, difference
 from tests.engine.simulated import folded, in_simulated_time
@@ -37,7 +37,7 @@ def _resolving(play: Play, store: CutStore, to: desk.To) -> None:
 
     def resolve() -> None:
         beside = store.beside()
-        open_ones = [i for i in trunk(folded(play.run, store.records(play.run))).intents() if i.open]
+        open_ones = [i for i in newest_branch(folded(play.run, store.records(play.run))).intents() if i.open]
         for intent in open_ones:
             desk.resolve(beside, Door(beside), str(intent.id), to, by="outsider", why="looked", value=b"79")
 
@@ -55,7 +55,7 @@ def test_resolved_while_the_ladder_pauses(nodes: list[Node], to: desk.To) -> Non
         _resolving(play, store, to)
         first = await play.go(store)
         assert first.how == "ended", first.details
-        line = trunk(folded(play.run, first.records))
+        line = newest_branch(folded(play.run, first.records))
         step = line.steps["unit#0" if nodes is IN_A_STEP else "put#0"]
         states = [attempt.state.name for attempt in step.attempts]
         errors = [what[1] for what in first.seen if what[0] == "error"]
@@ -76,7 +76,7 @@ def test_resolved_while_the_ladder_pauses(nodes: list[Node], to: desk.To) -> Non
 
 def _open(play: Play, played: Played, at: int) -> set[str]:
     """Names of the tools that are their own step and were under way when the log was cut."""
-    line = trunk(folded(play.run, played.records[:at]))
+    line = newest_branch(folded(play.run, played.records[:at]))
     return {s.name for s in line.steps.values() if s.last.state is AttemptState.RUNNING and s.kind != "step"}
 
 
@@ -101,7 +101,7 @@ def test_cancelled_while_nobody_drove_it(turns: int, monkeypatch: pytest.MonkeyP
             for name in under_way & {"look", "chat"}:
                 assert name in cancelled, (at, again.seen)
                 told += 1
-            line = trunk(folded(play.run, again.records))
+            line = newest_branch(folded(play.run, again.records))
             assert all(i.state.name != "DISPATCHED" for i in line.intents() if i.pending.tool in {"look", "chat"})
 
     for seed in range(8):
@@ -116,7 +116,7 @@ def test_a_resolution_is_the_first_one() -> None:
         _resolving(play, store, "landed")
         played = await play.go(store)
         assert played.how == "ended"
-        intent = next(iter(trunk(folded(play.run, played.records)).intents()))
+        intent = next(iter(newest_branch(folded(play.run, played.records)).intents()))
         with pytest.raises(Conflict):
             desk.resolve(store, Door(store), str(intent.id), "abandoned", by="another", why="looked too")
 

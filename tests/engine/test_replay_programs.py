@@ -25,7 +25,7 @@ from poimen.kernel.events import (
     StepComputed,
 )
 from poimen.kernel.intent import IntentCommitted, Returned
-from poimen.kernel.views import trunk
+from poimen.kernel.views import newest_branch
 from tests.engine.playing import Play, Played, difference
 from tests.engine.simulated import events_of, few_collections, folded, in_simulated_time
 
@@ -83,7 +83,7 @@ def well_kept(play: Play, played: Played, *, since: int = 0) -> None:
 
 def answered(played: Played, at: int) -> set[str]:
     """Request ids of effects that are on record, in the first `at` records, as having returned; READs excepted."""
-    line = trunk(folded(played.records[0].run, played.records[:at]))
+    line = newest_branch(folded(played.records[0].run, played.records[:at]))
     events = events_of(played.records[:at])
     told = [e for e in events if isinstance(e, IntentCommitted) and isinstance(e.outcome, Returned)]
     pending = [line.steps[e.step].attempts[e.attempt - 1].intents[e.ordinal].pending for e in told]

@@ -12,7 +12,7 @@ import pytest
 from poimen.kernel import attempt as a
 from poimen.kernel.attempt import AttemptState, transition
 from poimen.kernel.fold import fold
-from poimen.kernel.views import trunk
+from poimen.kernel.views import newest_branch
 from poimen.log import codec
 from poimen.log.opening import open_store
 
@@ -98,5 +98,5 @@ def test_the_logs_are_whole_and_fold_to_the_state_in_their_heads(workdir: Path) 
         assert list(store.check()) == []
         for head in store.heads():
             events = [(r.lsn, r.at, r.branch, codec.event_of(r), r.epoch) for r in store.read(head.run)]
-            assert trunk(fold(head.run, events)).state.value == head.state == "SUCCEEDED"
+            assert newest_branch(fold(head.run, events)).state.value == head.state == "SUCCEEDED"
         store.close()

@@ -167,8 +167,29 @@ def test_an_unknown_field_of_a_newer_version_does_not_stop_the_reader() -> None:
 
 
 @pytest.mark.parametrize(
+    ("why", "now", "detail"),
+    [
+        ("cancel", "cancel", ""),
+        ("timeout", "timeout", ""),
+        ("sends-used-up", "sends-used-up", ""),
+        ("crash loop", "crash-loop", ""),
+        ("another effect of this attempt is unknown", "held-back", ""),
+        ("KeyboardInterrupt: ", "interrupted", "KeyboardInterrupt: "),
+    ],
+)
+def test_a_dropped_read_of_version_1_has_its_reason_in_any_words(why: str, now: intent.DropReason, detail: str) -> None:
+    body = f'{{"attempt":1,"ordinal":0,"send":1,"step":"a","why":"{why}"}}'.encode()
+    read = codec.decode("intent.read_dropped.v1", body)
+    assert read == intent.ReadDropped(step="a", attempt=1, ordinal=0, send=1, why=now, detail=detail)
+    assert codec.class_of("intent.read_dropped.v1") is intent.ReadDropped
+
+
+@pytest.mark.parametrize(
     ("kind", "body"),
     [
+        ("intent.read_dropped.v1", b"{}"),
+        ("intent.read_dropped.v1", b"[]"),
+        ("intent.read_dropped.v2", b'{"attempt":1,"ordinal":0,"send":1,"step":"a","why":"crash loop"}'),
         ("timer.fired.v99", b"{}"),
         ("timer.fired.v1", b"{}"),
         ("timer.fired.v1", b"not json"),

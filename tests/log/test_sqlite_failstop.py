@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from poimen.kernel.errors import ConfigurationError, StorageFailed
-from poimen.log.disk import files
+from poimen.kernel.errors import ConfigurationError, Corrupt, NotFound, StorageFailed
+from poimen.log.disk import doubt, files
 from poimen.log.sqlite import SqliteStore
 from poimen.testing.storage.tracing import strace_command
 from tests.log.stores import Child, admitted, batch, damages, landed
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from poimen.kernel.errors import PoimenError
 
 
 @pytest.fixture
@@ -74,7 +76,7 @@ def test_after_eio_on_the_sync_a_tail_that_is_found_is_made_durable_and_logged(d
     assert [(each.record_id, each.found) for each in store.settled] == [(each, True) for each in tried]
     *rest, verdict = store.read("r1")
     assert [each.record_id for each in rest[1:]] == told["acknowledged"] + tried
-    assert (verdict.kind, verdict.subject, verdict.epoch, verdict.branch) == ("append.settled.v1", "append", 0, "main")
+    assert (verdict.kind, verdict.subject, verdict.epoch, verdict.branch) == ("append.settled.v1", "branch", 0, "main")
     assert json.loads(verdict.body) == {"found": True, "record_ids": tried}
     assert not files.Sides.of(db).doubt.exists()
     assert json.loads(files.Sides.of(db).doubt_log.read_text())["verdicts"][0]["found"] is True
@@ -174,3 +176,27 @@ def test_a_kill_at_every_sync_of_the_first_opening_leaves_nothing_to_complain_of
         pytest.fail("the child never came to its end")
     assert n > opened > 0
     assert "gone" not in caplog.text
+
+
+# ---- a verdict that is refused ---------------------------------------------------------------------------------------
+
+
+def settled_with(db: Path, refusal: PoimenError) -> files.Sides:
+    """Settle a marker about one record, whose verdict the log refuses."""
+    sides = files.Sides.of(db)
+    line = {"run": "r1", "branch": "main", "record_ids": ["0" * 32]}
+    sides.doubt.write_text(json.dumps(line) + "\n", encoding="utf-8")
+    doubt.settle(sides, truncate=lambda _why: None, find=lambda _run, _record: False, append=lambda _batches: [refusal])
+    return sides
+
+
+def test_a_run_that_is_not_there_is_told_no_verdict(db: Path) -> None:
+    sides = settled_with(db, NotFound("no run r1"))
+    assert not sides.doubt.exists()
+    assert "0" * 32 in sides.doubt_log.read_text(encoding="utf-8")
+
+
+def test_a_verdict_that_cannot_be_logged_settles_nothing(db: Path) -> None:
+    with pytest.raises(Corrupt, match="r1 is damaged"):
+        settled_with(db, Corrupt("r1 is damaged"))
+    assert files.Sides.of(db).doubt.exists(), "the next opening settles it anew"

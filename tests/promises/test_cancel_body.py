@@ -69,7 +69,7 @@ def opened(tool: Any, threads: ThreadPoolExecutor) -> _call.OpenCall:
 
 
 @pytest.mark.parametrize("why", ["cancel", "timeout"])
-def test_a_coroutine_that_has_not_begun_was_never_sent(case: Case, why: str) -> None:
+def test_a_coroutine_that_has_not_begun_was_never_sent(case: Case, why: _call.Stop) -> None:
     world.witness = str(case.witness)
 
     async def main() -> _call.Ended:

@@ -11,7 +11,7 @@ import pytest
 from poimen.engine import desk
 from poimen.kernel.attempt import AttemptState
 from poimen.kernel.branch import BranchState
-from poimen.kernel.views import trunk
+from poimen.kernel.views import newest_branch
 from poimen.log.writer import Door
 from tests.cases.holding import stopped_well
 from tests.engine.playing import Play, Watched
@@ -53,7 +53,7 @@ def checked(play: Play, driven: Driven) -> BranchState:
     """The run has ended as a cancelled one must, or had ended before."""
     assert driven.how in {"ended", "waiting"}, driven.how
     view = folded(play.run, driven.store.records(play.run))
-    line = trunk(view)
+    line = newest_branch(view)
     records = driven.store.records(play.run)
     if line.state is BranchState.WAITING:  # it came to rest before the request
         assert not line.cancel_lsn or line.cancel_lsn == len(records)
@@ -82,7 +82,7 @@ def test_behind_any_commit(chunk: int, scale: Scale) -> None:
         driven = await cancelled(play, play.begin(), at)
         if (
             checked(play, driven) is BranchState.WAITING
-            and trunk(folded(play.run, driven.store.records(play.run))).cancel_lsn
+            and newest_branch(folded(play.run, driven.store.records(play.run))).cancel_lsn
         ):
             driven = await driven_on(play, driven.store)
         ends.append(checked(play, driven))

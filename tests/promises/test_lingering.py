@@ -171,3 +171,36 @@ def test_a_body_that_outlives_its_runtime_keeps_the_run_for_a_while(
     finally:
         store.close()
         GO.set()
+
+
+def test_a_call_that_returns_against_what_was_said_of_it_is_told_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    db = tmp_path / "p.db"
+
+    async def main() -> None:
+        async with poimen.Runtime(str(db), drain=30) as runtime:
+            await cancelled(runtime)
+            (item,) = [item async for item in runtime.inbox()]
+            await runtime.resolve(item.id, "abandoned", by="op", why="nobody knows", expect_lsn=item.lsn)
+            GO.set()
+
+    asyncio.run(main())
+    assert [type(event.outcome) for event in late(db)] == [Returned]
+    assert (
+        "r/main/telex#0/1/0: resolved as abandoned by op, and then came a call that had returned: look at the far side"
+        " (poimen intents show r/main/telex#0/1/0)"
+    ) in caplog.text
+
+
+def test_an_end_that_agrees_is_no_alarm(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    db = tmp_path / "p.db"
+
+    async def main() -> None:
+        async with poimen.Runtime(str(db), drain=30) as runtime:
+            await cancelled(runtime)
+            GO.set()
+
+    asyncio.run(main())
+    assert [type(event.outcome) for event in late(db)] == [Returned]
+    assert "look at the far side" not in caplog.text

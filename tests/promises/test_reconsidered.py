@@ -12,7 +12,7 @@ from poimen.engine.reading import read_run
 from poimen.kernel.effect_class import EffectClass
 from poimen.kernel.intent import IntentDemoted, RuleApplied
 from poimen.kernel.plan import Send, Then, plan
-from poimen.kernel.views import trunk
+from poimen.kernel.views import newest_branch
 from poimen.log.opening import open_store
 from tests.kernel.test_plan import RETURNED, intent
 from tests.promises import apart
@@ -105,6 +105,6 @@ asyncio.run(main())
     for deploy in range(6):
         subprocess.run([sys.executable, "deploy.py", str(2 + deploy)], cwd=tmp_path, check=True)
     store = open_store(str(tmp_path / "p.db"), read_only=True)
-    line = trunk(read_run(store, "r")[0])
+    line = newest_branch(read_run(store, "r")[0])
     store.close()
     assert line.state.name == "RUNNING", line.waiting

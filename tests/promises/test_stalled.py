@@ -11,7 +11,7 @@ from poimen import effects
 from poimen.engine.reading import read_run
 from poimen.gate import points
 from poimen.kernel.intent import IntentCommitted, IntentDispatched, RuleApplied
-from poimen.kernel.views import trunk
+from poimen.kernel.views import newest_branch
 from poimen.log import codec
 from poimen.log.sqlite import SqliteStore
 from tests.log.stores import moved_clock
@@ -59,7 +59,7 @@ def test_a_worker_that_was_stalled_behind_its_dispatched_says_on_record_that_its
     late = records[kinds.index(RuleApplied)]
     assert kinds.index(IntentDispatched) < kinds.index(RuleApplied) < kinds.index(IntentCommitted)
     assert late.at >= records[kinds.index(IntentDispatched)].at + 3_000_000
-    (send,) = trunk(view).steps["put#0"].last.intents[0].sends
+    (send,) = newest_branch(view).steps["put#0"].last.intents[0].sends
     assert send.at == late.at
     assert called == ["tea"]
 

@@ -76,7 +76,8 @@ def test_a_harness_without_a_row_and_a_test_that_is_gone_are_seen() -> None:
 
 def test_the_page_shows_the_matrix(figures: Figures) -> None:
     harnesses = {row.harness for row in MATRIX}
-    figures(f"P17 sabotage matrix: {len(MATRIX)} rows, {len(harnesses)} harnesses, to come: {', '.join(COMING) or 'none'}")
+    coming = ", ".join(COMING) or "none"
+    figures(f"P17 sabotage matrix: {len(MATRIX)} rows, {len(harnesses)} harnesses, to come: {coming}")
     print(table())
     page = (ROOT / "docs" / "explanation" / "controls.md").read_text(encoding="utf-8")
     assert table() in page, f"docs/explanation/controls.md should hold\n{table()}"

@@ -19,7 +19,7 @@ from poimen.cli.frame.session import part_of
 from poimen.cli.intents import heads_from
 from poimen.engine import desk, reading
 from poimen.kernel.errors import Conflict, NotFound
-from poimen.kernel.views import trunk
+from poimen.kernel.views import newest_branch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -99,7 +99,7 @@ def every_decision(log: Log, run: str | None = None) -> Iterator[tuple[RunView, 
     for name in names:
         with log.passing_damage():
             view, _ = reading.read_run(log.store, name)
-            yield from [(view, decision) for decision in trunk(view).decisions.values()]
+            yield from [(view, decision) for decision in newest_branch(view).decisions.values()]
 
 
 @command(decisions, "settle")

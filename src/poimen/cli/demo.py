@@ -31,7 +31,7 @@ from poimen.cli.intents import intent_shape, records_by_intent
 from poimen.cli.main import WAITING, exit_code, root
 from poimen.engine import reading
 from poimen.kernel.errors import NotFound, PoimenError, RunWaiting
-from poimen.kernel.views import trunk
+from poimen.kernel.views import newest_branch
 from poimen.log.opening import open_store
 from poimen.log.writer import Door
 
@@ -214,7 +214,7 @@ class Stage:
         try:
             log = Log(store=store, door=Door(store), bodies=TieredBlobs(store, None))
             view, _ = reading.read_run(store, RUN)
-            intent = [i for i in trunk(view).intents() if i.pending.tool == tool][-1]
+            intent = [i for i in newest_branch(view).intents() if i.pending.tool == tool][-1]
             about = records_by_intent(log, RUN)[str(intent.id).removeprefix(f"{RUN}/")]
             shape: dict[str, Any] = intent_shape(view, intent, about, log, content=False)
         finally:

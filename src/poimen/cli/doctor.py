@@ -25,7 +25,7 @@ from poimen.engine import reading, standing
 from poimen.engine.handle import actor
 from poimen.kernel.effect_class import EffectClass
 from poimen.kernel.errors import PoimenError, StorageFailed
-from poimen.kernel.views import trunk
+from poimen.kernel.views import newest_branch
 from poimen.log.api import TERMINAL_STATES
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ def doctor(session: Session) -> None:
         "runs": [],
         "owed": [],
         "open_intents": [],
+        "contradicted": [],
         "asking": [],
         "inbox": 0,
         "not_built": not_built(),
@@ -87,10 +88,18 @@ def _look_at(session: Session, log: Log, head: Any, data: dict[str, Any]) -> Non
     if head.state not in TERMINAL_STATES:
         data["runs"].append(row_shape(session, log, head))
     view, records = reading.read_run(log.store, head.run)
-    data["owed"] += [decision_shape(view, d, log, content=False) for d in trunk(view).decisions.values() if d.owed]
+    data["owed"] += [
+        decision_shape(view, d, log, content=False) for d in newest_branch(view).decisions.values() if d.owed
+    ]
     if is_driven(log, head):
         data["asking"] += [asking_shape(one) for one in standing.asking(view, records)]
     data["open_intents"] += [_open(i) for line in view.branches.values() for i in line.intents() if i.open]
+    data["contradicted"] += [
+        {"id": str(i.id), "says": standing.contradiction(i), "lsn": i.last_lsn}
+        for line in view.branches.values()
+        for i in line.intents()
+        if i.contradicted
+    ]
     data["inbox"] += len(standing.inbox_of(view))
     times = data["clock"]
     times["ahead_s"] = max(times["ahead_s"], _ahead_s(view))
@@ -146,6 +155,7 @@ def _find(data: dict[str, Any]) -> None:
         )
     if times["went_back_s"] > 1:
         found.append(f"the clock went back by {times['went_back_s']:.0f} s within a run: keys counted as expired then")
+    found += [f"{one['id']}: {one['says']} (poimen intents show {one['id']})" for one in data["contradicted"]]
     stuck = [run for run in data["runs"] if not run["driven"]]
     if stuck:
         found.append(f"{len(stuck)} run(s) do not move")

@@ -238,6 +238,7 @@ def _print_effect(session: Session, item: dict[str, Any]) -> None:
         ("sent", f"{one['sends']} time(s), last {out.when(sent[-1])}" if sent else "never"),
         ("args", args_text(one["args"])),
         ("claimed by", one["claimed_by"] or ""),
+        ("ALARM", one["contradiction"] or ""),
     ]
     for name, value in rows:
         if value:

@@ -16,7 +16,7 @@ from poimen.cli.frame.bodies import WORDS, args_text, body_of, body_shape, name_
 from poimen.cli.frame.declaring import command, noun
 from poimen.cli.frame.output import Json, rfc3339, us_of
 from poimen.cli.frame.session import part_of
-from poimen.engine import reading
+from poimen.engine import reading, standing
 from poimen.kernel.effect_class import EffectClass
 from poimen.kernel.intent import short, written
 from poimen.log import codec
@@ -97,6 +97,7 @@ def intent_shape(view: RunView, intent: IntentView, records: Iterable[Record], l
         "probes": [one for one in shown if one["kind"] == "IntentProbed"],
         "rules": [one for one in shown if one["kind"] in {"RuleApplied", "IntentDemoted"}],
         "resolution": _resolution(intent.resolution, log, content=content),
+        "contradiction": standing.contradiction(intent) or None,
         "lsn": intent.last_lsn,
         "records": shown,
     }
@@ -248,7 +249,7 @@ def _row(session: Session, one: dict[str, Any]) -> tuple[str, ...]:
         str(one["sends"]),
         began,
         WORDS.get(one["classification"] or "", ""),
-        f"{closed['to']} by {closed['by']}" if closed else "",
+        (f"{closed['to']} by {closed['by']}" + (": CONTRADICTED" if one["contradiction"] else "")) if closed else "",
         heading(session, one),
     )
 
@@ -281,6 +282,7 @@ def print_intent(session: Session, one: dict[str, Any]) -> None:
         ("decision", one["decision"] or ""),
         ("claimed by", one["claimed_by"] or ""),
         *_resolution_rows(one["resolution"]),
+        ("ALARM", one["contradiction"] or ""),
     ]
     for name, value in rows:
         if value:

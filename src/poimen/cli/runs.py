@@ -22,7 +22,7 @@ from poimen.engine import desk, reading, standing
 from poimen.kernel.branch import BranchState, WaitReason, moves_by_itself
 from poimen.kernel.errors import Conflict
 from poimen.kernel.ids import run_id as checked_id
-from poimen.kernel.views import RunView, trunk
+from poimen.kernel.views import RunView, newest_branch
 from poimen.log.api import TERMINAL_STATES
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def run_shape(session: Session, log: Log, run: str) -> Any:
     content = session.content
     view, events = reading.read_run(log.store, run)
     head = log.store.head(run)
-    line, admitted = trunk(view), view.admitted
+    line, admitted = newest_branch(view), view.admitted
     stands = standing.standing_of(view, head, driven=is_driven(log, head))
     records = records_by_intent(log, run)
     every = sorted((i for b in view.branches.values() for i in b.intents()), key=lambda i: i.pending_lsn)
@@ -300,7 +300,7 @@ def cancel(session: Session, run: str, by: str | None, why: str | None) -> None:
     why = session.why(why, what="cancel it")
     with session.reading() as log:
         view, _ = reading.read_run(log.store, reading.find_run(log.store, run))
-    line = trunk(view)
+    line = newest_branch(view)
     before = line.state.value == "CANCELLED" or bool(line.cancel_lsn)
     if line.state.value in TERMINAL_STATES and not before:
         raise Conflict(f"run {view.run} has ended: {line.state.value}", hint=f"poimen runs show {view.run}")
@@ -327,7 +327,7 @@ def resume(session: Session, run: str, by: str | None, why: str | None) -> None:
     why = session.why(why, what="resume it")
     with session.reading() as log:
         view, _ = reading.read_run(log.store, reading.find_run(log.store, run))
-    line = trunk(view)
+    line = newest_branch(view)
     if line.state.value != "WAITING":
         raise desk.Refused(
             f"run {view.run} does not wait: it is {line.state.value}", hint=f"poimen runs show {view.run}"

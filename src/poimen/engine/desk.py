@@ -23,7 +23,7 @@ from poimen.kernel.errors import Conflict, NotFound, NotStorable, PoimenError
 from poimen.kernel.events import CancelRequested, DecisionSettled, ResumeRequested, subject
 from poimen.kernel.ids import check_lsn, said
 from poimen.kernel.intent import IntentClaimed, IntentProbed, IntentResolved, Resolution
-from poimen.kernel.views import trunk
+from poimen.kernel.views import newest_branch
 from poimen.log import codec
 from poimen.log.api import TERMINAL_STATES, Batch, Expect
 from poimen.log.writer import IN_PLACE_S
@@ -88,7 +88,7 @@ def cancel(store: Store, door: Door, run: str, *, by: str, why: str) -> bool:
     said(by=by, why=why)
     while True:
         view, _ = read_run(store, run)
-        line = trunk(view)
+        line = newest_branch(view)
         if line.cancel_lsn or line.state.name in TERMINAL_STATES:
             return False
         try:
@@ -108,7 +108,7 @@ def resume(store: Store, door: Door, run: str, *, by: str, why: str) -> None:
     """
     said(by=by, why=why)
     view, _ = read_run(store, run)
-    line = trunk(view)
+    line = newest_branch(view)
     if line.state.name in TERMINAL_STATES:
         raise Refused(f"run {run} has ended: {line.state.name}", hint=f"poimen runs show {run}")
     append(door, run, line.id, ResumeRequested(by=by, why=why))
@@ -325,7 +325,7 @@ def close_decision(store: Store, door: Door, run: str, decision_id: str, *, by: 
     """
     said(by=by, why=why)
     view, _ = read_run(store, run)
-    line = trunk(view)
+    line = newest_branch(view)
     known = line.decisions.get(decision_id)
     if known is None:
         raise NotFound(f"run {run} has no decision {decision_id!r}", hint=f"poimen decisions ls --run {run}")

@@ -27,7 +27,7 @@ from poimen.kernel.errors import (
 from poimen.kernel.fold import apply
 from poimen.kernel.ids import IntentId
 from poimen.kernel.intent import BlobRef
-from poimen.kernel.views import RunView, trunk
+from poimen.kernel.views import RunView, newest_branch
 from poimen.log import codec
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def state_of(run: str, records: Sequence[Record]) -> str:
     view = RunView(run=run)
     for record in records:
         fold_in(view, record)
-    return trunk(view).state.value
+    return newest_branch(view).state.value
 
 
 def bodies_named(records: Sequence[Record]) -> Iterator[tuple[int, BlobRef]]:
@@ -205,7 +205,7 @@ def feed_end(store: Store) -> int:
 
 def has_ended(view: RunView) -> bool:
     """Whether nothing will move the run any more."""
-    return trunk(view).state in BRANCH_TERMINAL
+    return newest_branch(view).state in BRANCH_TERMINAL
 
 
 def outcome(view: RunView, bodies: TieredBlobs, annotation: Any) -> Any:
@@ -220,7 +220,7 @@ def outcome(view: RunView, bodies: TieredBlobs, annotation: Any) -> Any:
         RunFailed, RunCancelled, RunTimedOut: it has ended otherwise.
         NotStorable: the recorded result does not match the annotation.
     """
-    line = trunk(view)
+    line = newest_branch(view)
     unresolved = len(line.unresolved())
     state = line.state.name
     if state == "SUCCEEDED" and line.body is not None:

@@ -20,9 +20,9 @@ from poimen.kernel.errors import (
     RunWaiting,
 )
 from poimen.kernel.events import BranchResumed, BranchStarted
-from poimen.kernel.intent import cut, written
+from poimen.kernel.intent import Returned, cut, written
 from poimen.kernel.resolution import AskProbe, rule
-from poimen.kernel.views import RunView, trunk
+from poimen.kernel.views import RunView, newest_branch
 from poimen.log.api import TERMINAL_STATES
 
 if TYPE_CHECKING:
@@ -38,8 +38,9 @@ BY_PEOPLE = frozenset({WaitReason.OPERATOR, WaitReason.HUMAN, WaitReason.CODE, W
 
 
 def matter_of(waiting: Waiting) -> OperatorMatter:
-    """What an operator is asked for."""
-    return OperatorMatter.CRASH_LOOP if waiting.detail.startswith("crash loop") else OperatorMatter.UNKNOWN_EFFECT
+    """What an operator is asked for; a record of old says it in its detail alone."""
+    looping = waiting.matter == "crash-loop" or (not waiting.matter and waiting.detail.startswith("crash loop"))
+    return OperatorMatter.CRASH_LOOP if looping else OperatorMatter.UNKNOWN_EFFECT
 
 
 def workflow_of(view: RunView) -> str:
@@ -61,7 +62,7 @@ def order(line: BranchView) -> list[Waiting]:
 
 def holding(view: RunView) -> list[Waiting]:
     """The reasons of a wait that still hold, first the one to look at; empty when whoever drives it next goes on."""
-    line = trunk(view)
+    line = newest_branch(view)
     if line.state.name != "WAITING" or line.cancel_lsn or line.resume_lsn == view.lsn:
         return []
     answered = {str(i.id) for branch in view.branches.values() for i in branch.intents() if not i.open}
@@ -76,7 +77,7 @@ def standing_of(view: RunView, head: Head | None, *, driven: bool) -> Standing:
         head: its row, for the lease.
         driven: somebody alive holds its lease.
     """
-    line = trunk(view)
+    line = newest_branch(view)
     state = RunState(line.state.value)
     reason: str | None = None
     what: str | None = None
@@ -131,7 +132,7 @@ def asking(view: RunView, records: Sequence[tuple[int, Event, int]]) -> list[Ask
 
 def both_sides(view: RunView, waiting: Waiting) -> str:
     """Both sides of a difference between record and code, written out: agent text, for those who ask for it."""
-    line, about = trunk(view), waiting.about
+    line, about = newest_branch(view), waiting.about
     step, decision = line.steps.get(about), line.decisions.get(about.removeprefix("decide:"))
     recorded = ""
     if step is not None and isinstance(step.args, bytes):
@@ -149,7 +150,7 @@ def waits_for(view: RunView, *, content: bool = True) -> RunWaiting | None:
         view: the run.
         content: show what agents passed, where record and code differ.
     """
-    line = trunk(view)
+    line = newest_branch(view)
     if view.outsider_lsn == view.lsn:
         return None  # somebody has just acted on it: whoever drives it next goes on
     reasons = [w for w in order(line) if WaitReason(w.reason) in BY_PEOPLE] if line.state.name == "WAITING" else []
@@ -185,6 +186,15 @@ def follows(view: RunView, intent: IntentView) -> str:
     if line.steps[intent.id.step].attempts[intent.id.attempt - 1].told:
         return "the workflow was told that it is unknown, and has gone on"
     return ""
+
+
+def contradiction(intent: IntentView) -> str:
+    """What to look at where a late outcome contradicts what was said of an effect; "" where none does."""
+    closed = intent.resolution
+    if not intent.contradicted or closed is None:
+        return ""
+    came = "a call that had returned" if any(isinstance(late, Returned) for late in intent.late) else "a no"
+    return f"resolved as {closed.to.value.replace('_', ' ')} by {closed.by}, and then came {came}: look at the far side"
 
 
 # ---- what waits for a person -----------------------------------------------------------------------------------

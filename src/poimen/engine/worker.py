@@ -22,7 +22,7 @@ from poimen.engine.lingering import Lingering
 from poimen.engine.reading import has_ended, read_run
 from poimen.gate.guard import thread_pool
 from poimen.kernel.errors import CommitUnknown, Corrupt, Fenced, PoimenError, StorageFailed, Suspended
-from poimen.kernel.views import trunk
+from poimen.kernel.views import newest_branch
 from poimen.log import codec
 from poimen.log.api import TERMINAL_STATES, Batch
 from poimen.secrecy.speaking import logger
@@ -93,15 +93,14 @@ class Worker:
 
     # ---- for drivers -------------------------------------------------------------------------------------------
 
-    def append_outside(self, run: str, branch: str, event: Event, lost: Callable[[PoimenError], None]) -> None:
-        """Append an outsider's record, committed with whatever waits; `lost` is told why it could not be."""
+    def append_outside(self, run: str, branch: str, event: Event, told: Callable[[PoimenError | None], None]) -> None:
+        """Append an outsider's record, committed with whatever waits; `told` when it is, or why it cannot be."""
 
         def landed(error: PoimenError | None) -> None:
             driver = self.drivers.get(run)
-            if error is not None:
-                lost(error)
-            elif driver is not None:
+            if error is None and driver is not None:
                 driver.outbox.catch_up()
+            told(error)
 
         self.door.append(Batch(run=run, records=(codec.record(event, branch=branch),)), landed)
 
@@ -319,7 +318,7 @@ class Worker:
             return False
         self._seen[head.run] = head.lsn
         view, _ = read_run(self.store, head.run)
-        line = trunk(view)
+        line = newest_branch(view)
         return any(w.reason == "code" for w in line.waiting) and line.waiting_code != self.code
 
     def _held(self, head: Head) -> bool:

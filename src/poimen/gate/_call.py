@@ -15,7 +15,7 @@ import contextvars
 import inspect
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from poimen.declare import sealed
 from poimen.declare.calling import CALLER
@@ -49,17 +49,20 @@ class Raised:
     """The body raised. `told_to_stop`: it had been cancelled or timed out before."""
 
     error: BaseException
-    told_to_stop: str
+    told_to_stop: Stop | None
 
 
 @dataclass(frozen=True, slots=True)
 class GivenUp:
     """The body goes on past its grace; `why` it was told to stop."""
 
-    why: str
+    why: Stop
 
 
 Ended = Value | Raised | GivenUp
+
+Stop: TypeAlias = Literal["timeout", "cancel"]
+"""Why a body is told to stop."""
 
 _NO_CALLER: Final[contextvars.Context] = contextvars.Context()
 
@@ -138,7 +141,7 @@ class OpenCall(Awaited):
     ) -> None:
         self._loop = loop = asyncio.get_running_loop()
         self._late = late
-        self._why = ""
+        self._why: Stop | None = None
         self._name = name
         self._never = False
         self._begun = 0.0
@@ -196,11 +199,11 @@ class OpenCall(Awaited):
         else:
             self.stop("timeout", grace_s)
 
-    def stop(self, why: str, grace_s: float) -> None:
+    def stop(self, why: Stop, grace_s: float) -> None:
         """Tell the body to stop; a plain function cannot hear it. One that has not begun never will.
 
         Arguments:
-            why: `timeout` or `cancel`.
+            why: for whoever reads its end.
             grace_s: how long it has to finish.
         """
         if self._over is not None or self._why:
@@ -216,7 +219,7 @@ class OpenCall(Awaited):
             self._future.cancel()
 
     def _give_up(self) -> None:
-        if self._over is None:
+        if self._over is None and self._why is not None:
             self._over = GivenUp(self._why)
             self.wake()
 
@@ -242,5 +245,5 @@ def place(caller: Caller) -> str:
     return f"{at.run_id}/{at.branch_id}/{at.step}/{at.attempt}"
 
 
-def _never_begun(why: str) -> NotSent:
+def _never_begun(why: Stop | None) -> NotSent:
     return NotSent(f"the body had not begun when the call was stopped ({why})")

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from poimen.effects import Answer as ProbeAnswer
     from poimen.gate.port import ProbeSays
     from poimen.kernel.effect_class import Terms
-    from poimen.kernel.intent import IntentPending, Outcome, Payload
+    from poimen.kernel.intent import DropReason, IntentPending, Outcome, Payload
     from poimen.kernel.views import IntentView
 
     Arguments = tuple[tuple[Any, ...], dict[str, Any]]
@@ -49,9 +49,10 @@ _log: Final = logging.getLogger("poimen.gate")
 
 @dataclass(frozen=True, slots=True)
 class _Maybe:
-    """The call ended and nobody knows."""
+    """The call ended and nobody knows. `detail`: what interrupted it."""
 
-    why: str
+    why: DropReason
+    detail: str = ""
 
 
 class Guard:
@@ -203,23 +204,23 @@ class Guard:
             return _Maybe(ended.told_to_stop)
         self.error = ended.error
         judged = outcome.judged(ended.error, self.spec, self.effect_class)
-        return _Maybe(f"{type(ended.error).__name__}: {message_of(ended.error)}"[:500]) if judged is None else judged
+        return judged or _Maybe("interrupted", f"{type(ended.error).__name__}: {message_of(ended.error)}"[:500])
 
     def _late(self, send: int, ended: Value | Raised) -> None:
         self.running = max(0, self.running - 1)
         try:
             judged = self._judged(ended)
         except StorageFailed as error:
-            judged = _Maybe(error.message)
+            judged = _Maybe("interrupted", error.message)
         late = None if isinstance(judged, _Maybe) else self._late_outcome(send, judged)
         self.port.ended_late(self.key, late)
 
     # ---- step 4 --------------------------------------------------------------------------------------------------
 
     async def _record(self, send: int, ended: Outcome | _Maybe) -> Closed:
-        known = None if isinstance(ended, _Maybe) else ended
-        why = "cancel" if self.stopping else ended.why if isinstance(ended, _Maybe) else ""
-        answer = Answer(send=send, outcome=known, effect_class=self.effect_class, why=why)
+        known, maybe = (None, ended) if isinstance(ended, _Maybe) else (ended, _Maybe("timeout"))
+        why: DropReason = "cancel" if self.stopping else maybe.why
+        answer = Answer(send=send, outcome=known, effect_class=self.effect_class, why=why, detail=maybe.detail)
         planned = plan(self.port.intent(self.key), answer)
         if planned.then is Then.DROP:
             return await self._drop(planned, why)
@@ -237,15 +238,15 @@ class Guard:
         points.reach("committed", self.spec.name)
         return Known(outcome=known)
 
-    async def _drop(self, planned: Plan, why: str) -> Dropped:
+    async def _drop(self, planned: Plan, why: DropReason) -> Dropped:
         await self.port.append(*planned.commit, *self.port.dropping(self.key, why))
         return Dropped(why=why)
 
-    async def give_up_read(self, why: str) -> Dropped:
+    async def give_up_read(self, why: DropReason) -> Dropped:
         """Close a READ that is open and will not be sent again: nothing is unknown behind it.
 
         Arguments:
-            why: `cancel`, or the rule that gave it up.
+            why: for the record, and for its code.
         """
         intent = self.port.intent(self.key)
         answer = Answer(send=len(intent.sends), outcome=None, effect_class=EffectClass.READ, why=why)

@@ -1,8 +1,10 @@
 """Carries out what the kernel rules for an effect that was dispatched and has no outcome.
 
 The same ladder serves recovery and a live call that ended in *maybe*: ask the kernel with the facts,
-record its choice, do it, ask again. This module must never decide anything itself; it keeps promise 4
-(nothing is sent against its class) by sending only on a ruling that is on record.
+record its choice, do it, ask again. This module must never decide what an unknown effect means; it keeps
+promise 4 (nothing is sent against its class) by sending only on a ruling that is on record. What only the
+moment of the act can tell is judged here, and only towards less: whether a send that was ruled may still leave
+(`sendable`), and that an absence says nothing while the body of the send is at work here.
 
 Source: design protocol.md, section 4; the rules by name are in docs/reference/effect-classes.md.
 """
@@ -199,8 +201,7 @@ async def climb(guard: Guard) -> Closed:
                 if guard.stopping or not guard.port.intent(guard.key).open:
                     continue
                 if guard.called_off:
-                    read = guard.effect_class is EffectClass.READ
-                    return await guard.give_up_read(guard.called_off) if read else Unknown(why=guard.called_off)
+                    return Unknown(why=guard.called_off)  # a READ is closed with its attempt: the next one asks anew
                 again = rule(facts_of(guard, guard.port.intent(guard.key)))
                 if isinstance(again, SendAgain):
                     return await guard.proceed()
@@ -210,7 +211,10 @@ async def climb(guard: Guard) -> Closed:
                 if not guard.stopping and guard.port.intent(guard.key).open:
                     await _probe(guard)
             case Land():
-                reading = next(e for _, e in reversed(intent.probes) if e.answer == "landed" and e.by == LADDER)
+                asked_us = ruling.at_us
+                reading = next(
+                    e for _, e in intent.probes if (e.by, e.answer, e.asked_at) == (LADDER, "landed", asked_us)
+                )
                 resolved = IntentResolved(
                     step=step,
                     attempt=attempt,
@@ -228,7 +232,7 @@ async def climb(guard: Guard) -> Closed:
                 return Landed()
             case GiveUp():
                 if guard.effect_class is EffectClass.READ:
-                    return await guard.give_up_read(ruling.rule)
+                    return await guard.give_up_read("sends-used-up")  # or what else the ruling on record says
                 return Unknown(why=ruling.rule)
 
 

@@ -33,13 +33,6 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Returned:
-    """The body came back with a value, not yet stored."""
-
-    value: object
-
-
-@dataclass(frozen=True, slots=True)
 class RejectedBy:
     """The far side said no: this send did nothing; with `all_sends`, no earlier one did either.
 
@@ -76,7 +69,6 @@ class Maybe:
 
 
 Raised: TypeAlias = RejectedBy | Unsent | Failed | Maybe
-Ending: TypeAlias = Returned | Raised
 
 _INTERRUPTS: Final = (KeyboardInterrupt, SystemExit, GeneratorExit, asyncio.CancelledError, Suspended)
 """They come from outside, at any moment of the call: no declaration can know what was done by then."""

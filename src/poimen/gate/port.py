@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from poimen.declare.calling import Caller
     from poimen.kernel.events import Event
-    from poimen.kernel.intent import LateOutcome, Outcome, Payload
+    from poimen.kernel.intent import DropReason, LateOutcome, Outcome, Payload
     from poimen.kernel.views import IntentView, RequestView
 
 Key: TypeAlias = tuple[str, int, int]
@@ -106,7 +106,7 @@ class Port(Protocol):
         """Records that end the attempt with this outcome, for the same transaction."""
         ...
 
-    def dropping(self, key: Key, why: str) -> tuple[Event, ...]:
+    def dropping(self, key: Key, why: DropReason) -> tuple[Event, ...]:
         """Records that end the attempt with a READ that was given up, for the same transaction."""
         ...
 
@@ -171,9 +171,9 @@ class Stopped:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dropped:
-    """A READ was given up. `why` is `timeout`, `cancel`, or the rule that forbids a further send."""
+    """A READ was given up."""
 
-    why: str
+    why: DropReason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Every error that poimen raises, in one closed family, grouped by who can act.
+"""The errors of poimen, in one family, grouped by who can act; a few stand beside the one thing that raises them.
 
 A message says what happened, where, why it matters and how to go on. The docstring of each class is its long form
 (`poimen explain CODE`). This module must never know about I/O; it keeps the invariant that a code never changes.

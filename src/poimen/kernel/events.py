@@ -17,7 +17,16 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from poimen.kernel.branch import BranchState
-from poimen.kernel.intent import ErrorRecord, IntentEvent, Payload
+from poimen.kernel.intent import (
+    UNANSWERED,
+    ErrorRecord,
+    IntentCommitted,
+    IntentEvent,
+    IntentResolved,
+    Payload,
+    ReadDropped,
+    RuleApplied,
+)
 
 # ---- the run and its branch ----------------------------------------------------------------------------------
 
@@ -47,6 +56,10 @@ class BranchStarted:
     code: str
 
 
+ResumedBecause: TypeAlias = Literal["recovered", "handed over", "woken"]
+"""Why a branch is driven again: its driver died, or let go of it, or a wait is over."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BranchResumed:
     """A worker drives the branch again: after a crash, a lost lease, or a wait."""
@@ -54,7 +67,7 @@ class BranchResumed:
     epoch: int
     worker: str
     code: str
-    why: str
+    why: ResumedBecause
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,12 +75,14 @@ class Waiting:
     """One reason for a wait: who must act, about what, and what there is to know.
 
     `asked`: the call that the code made instead of the recorded one, written out with its arguments (agent text).
+    `matter`: what an operator is asked for; records of old have none, and say it in `detail`.
     """
 
     reason: Literal["operator", "code", "budget", "human", "timer", "dependency"]
     about: str
     detail: str = ""
     asked: str = ""
+    matter: Literal["", "unknown-effect", "crash-loop"] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -318,6 +333,23 @@ SUBJECTS: Final[Mapping[type, Callable[[Any], str]]] = {
     AppendSettled: _line,
 }
 """By type of event, what says what it is about: one look, where asking for each type in turn is dear."""
+
+
+TELLING: Final = (IntentCommitted, IntentResolved, ReadDropped, RuleApplied)
+"""The records of a driver at which the code may be told how an effect has ended."""
+
+
+def tells(event: IntentCommitted | IntentResolved | ReadDropped | RuleApplied) -> bool:
+    """Whether a driver's record is the place at which an effect's end is handed over to the code.
+
+    An effect that somebody else closed otherwise than as landed ends its attempt: the next one is told. A READ that
+    was given up because of something else ends with its attempt: the next one asks anew.
+    """
+    if isinstance(event, ReadDropped):
+        return event.why == "cancel" or event.why in UNANSWERED
+    if not isinstance(event, RuleApplied):
+        return True
+    return event.rule == "called-off" or (event.rule == "closed-from-outside" and event.result == "landed")
 
 
 ENTERED: Final[dict[type, BranchState]] = {

@@ -19,6 +19,7 @@ from poimen.kernel.attempt import AttemptState, transition
 from poimen.kernel.effect_class import EffectClass
 from poimen.kernel.errors import invariant, violated
 from poimen.kernel.events import (
+    TELLING,
     AppendSettled,
     AttemptCancelled,
     AttemptFailed,
@@ -39,10 +40,12 @@ from poimen.kernel.events import (
     RunAdmitted,
     StepComputed,
     TimerFired,
+    tells,
 )
 from poimen.kernel.events import CancelRequested as RunCancelRequested
 from poimen.kernel.ids import BranchId, IntentId, RunId, StepKey
 from poimen.kernel.intent import (
+    UNANSWERED,
     IntentClaimed,
     IntentClassified,
     IntentCommitted,
@@ -163,18 +166,6 @@ def _fold(line: BranchView, event: AttemptEvent | BranchEvent | OtherEvent, lsn:
 
 
 _ADMITTED, _COMPLETED = a.Admitted(), a.Completed()
-
-TELLING = (IntentCommitted, IntentResolved, ReadDropped, RuleApplied)
-
-
-def tells(event: IntentCommitted | IntentResolved | ReadDropped | RuleApplied) -> bool:
-    """Whether a driver's record is the place at which an effect's end is handed over to the code.
-
-    An effect that somebody else closed otherwise than as landed ends its attempt: the next one is told.
-    """
-    if not isinstance(event, RuleApplied):
-        return True
-    return event.rule == "called-off" or (event.rule == "closed-from-outside" and event.result == "landed")
 
 
 def _told(line: BranchView, event: IntentCommitted | IntentResolved | ReadDropped | RuleApplied, lsn: int) -> None:
@@ -317,9 +308,13 @@ def _intent(view: RunView, line: BranchView, event: IntentEvent, lsn: int, at: i
         case IntentClaimed():
             intent.claimed_by = event.by
         case ReadDropped():
-            intent.dropped, intent.timed_out = True, event.why != "cancel"
+            intent.dropped, intent.timed_out = True, event.why in UNANSWERED
+        case RuleApplied() if event.rule == "call-ended":
+            intent.running = max(0, intent.running - 1)
+        case RuleApplied() if event.rule == "begins-late":
+            intent.sends[-1].at = at
         case RuleApplied():
-            intent.ruled(event.rule, at)
+            pass  # it tells readers
 
 
 def _pending(view: RunView, line: BranchView, attempt: AttemptView, event: IntentPending, lsn: int) -> None:

@@ -1,9 +1,9 @@
-"""What can become of one effect: its states, what the world answered, how an unknown is closed.
+"""What can become of one effect: its states, what the world answered, how an unknown is closed, and its records.
 
 An intent moves `Pending -> Dispatched -> Committed`, always forward. An outcome belongs to one send;
 a classification says what a crash left; a resolution closes an unknown. This module must never know
-about records or I/O; it keeps the invariant that *maybe* has no value of its own: it is the absence
-of an outcome behind a Dispatched.
+about bytes, LSNs or I/O; it keeps the invariant that *maybe* has no value of its own: it is the
+absence of an outcome behind a Dispatched.
 
 Source: requirement write-ahead-intent; design protocol.md, section 3.
 """
@@ -17,6 +17,7 @@ from enum import Enum
 from typing import Any, Final, Literal, TypeAlias
 
 from poimen.kernel.effect_class import EffectClass, Terms
+from poimen.kernel.resolution import Rule
 
 _LONGEST_CALL: Final = 500
 _LONGEST_VALUE: Final = 80
@@ -102,6 +103,28 @@ class Resolution(Enum):
 
 # ---- the records of an intent ------------------------------------------------------------------------------
 
+DemotedBy: TypeAlias = Literal[Rule, "stricter-now"]
+"""By what an intent is judged by a stricter class: a rule of the ladder, or the present declaration."""
+
+AppliedRule: TypeAlias = Literal[DemotedBy, "called-off", "closed-from-outside", "call-ended", "begins-late"]
+"""What a `RuleApplied` can name: a rule of the ladder, or
+
+- `stricter-now`: the present declaration is stricter than the stored one, in the same class;
+- `called-off`: nothing was sent, and the code is told so here;
+- `closed-from-outside`: an operator or a late outcome closed it, and the code is told so here if it has landed;
+- `call-ended`: a call that was given up has ended, as unknown as before;
+- `begins-late`: the time of a send counts from here.
+
+They are in records, so a name never changes its meaning.
+"""
+
+DropReason: TypeAlias = Literal["cancel", "timeout", "sends-used-up", "interrupted", "held-back", "crash-loop"]
+"""Why a READ is given up: it was called off; it did not answer in time; it may not be sent again; its body was stopped
+from outside; another effect of its attempt is unknown; its process has died too often."""
+
+UNANSWERED: Final[frozenset[DropReason]] = frozenset({"timeout", "sends-used-up", "interrupted"})
+"""The reasons of the READ's own: its code is told that it did not answer. After any other the READ is asked anew."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfIntent:
@@ -183,15 +206,15 @@ class IntentDemoted(OfIntent):
 
     frm: EffectClass
     to: EffectClass
-    rule: str
+    rule: DemotedBy
     inputs: Mapping[str, Json]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleApplied(OfIntent):
-    """A choice of the ladder: which rule, from which inputs, with which result."""
+    """A choice of the ladder, or another turn of an effect that has a name: from which inputs, with which result."""
 
-    rule: str
+    rule: AppliedRule
     inputs: Mapping[str, Json]
     result: str
 
@@ -226,10 +249,11 @@ class LateOutcome(OfIntent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadDropped(OfIntent):
-    """A READ was given up; nothing is unknown behind it."""
+    """A READ was given up; nothing is unknown behind it. `detail`: what interrupted it."""
 
     send: int
-    why: str
+    why: DropReason
+    detail: str = ""
 
 
 IntentEvent: TypeAlias = (
@@ -303,6 +327,22 @@ def no_of(outcome: Outcome) -> RejectedOutcome | NotSentOutcome | None:
     if isinstance(outcome, RejectedOutcome | NotSentOutcome) and outcome.error.type != NOT_CALLED:
         return outcome
     return None
+
+
+def contradicts(late: Outcome, *, landed: bool, sends: int) -> bool:
+    """Whether a late outcome says otherwise than what is known of a closed effect; a no speaks for its own send alone.
+
+    Source: design protocol.md, section 3 ("against another resolution it is an alarm").
+    """
+    match late:
+        case Returned():
+            return not landed
+        case RejectedOutcome():
+            return landed and (late.all_sends or sends == 1)
+        case NotSentOutcome():
+            return landed and sends == 1
+        case FailedRead():
+            return False
 
 
 def did_nothing(outcome: Outcome) -> bool:

@@ -30,7 +30,7 @@ from poimen.kernel.intent import (
 )
 
 if TYPE_CHECKING:
-    from poimen.kernel.intent import IntentEvent
+    from poimen.kernel.intent import DropReason, IntentEvent
     from poimen.kernel.views import IntentView
 
 # ---- what is wanted ------------------------------------------------------------------------------------------
@@ -52,12 +52,16 @@ class Send:
 
 @dataclass(slots=True, kw_only=True)
 class Answer:
-    """Send number `send` has ended; without `outcome` nobody knows how. `why` is for the record of a dropped READ."""
+    """Send number `send` has ended; without `outcome` nobody knows how.
+
+    `why` and `detail` are for the record of a dropped READ.
+    """
 
     send: int
     outcome: Outcome | None
     effect_class: EffectClass
-    why: str = ""
+    why: DropReason = "timeout"
+    detail: str = ""
 
 
 Command: TypeAlias = Claim | Send | Answer
@@ -122,10 +126,10 @@ def _send(intent: IntentView, command: Send) -> Plan:
 
 def _answer(intent: IntentView, command: Answer) -> Plan:
     step, attempt, ordinal = intent.pending.step, intent.pending.attempt, intent.pending.ordinal
-    outcome, send = command.outcome, command.send
+    outcome, send, why, detail = command.outcome, command.send, command.why, command.detail
     if outcome is None:
         if command.effect_class is EffectClass.READ:
-            dropped = ReadDropped(step=step, attempt=attempt, ordinal=ordinal, send=send, why=command.why)
+            dropped = ReadDropped(step=step, attempt=attempt, ordinal=ordinal, send=send, why=why, detail=detail)
             return Plan(commit=(dropped,), then=Then.DROP)
         return Plan(commit=(), then=Then.CLIMB)
     if command.effect_class is not EffectClass.READ and (intent.landed or leaves_open(outcome, intent, send)):

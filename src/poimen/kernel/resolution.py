@@ -51,7 +51,7 @@ Rule: TypeAlias = Literal[
     "sends-used-up",
     "at-most-once",
 ]
-"""The names of the rules; they are in records, so a name never changes its meaning."""
+"""The rules of the ladder; they are in records (`intent.AppliedRule` has more), so a name never changes its meaning."""
 
 KeyLapse: TypeAlias = Literal["key-expired", "key-ttl-unknown", "clock-went-back"]
 

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from poimen.kernel.attempt import AttemptState
 from poimen.kernel.effect_class import EffectClass, stricter_class
 from poimen.kernel.errors import invariant
-from poimen.kernel.ids import TRUNK
 from poimen.kernel.intent import (
     Classification,
     IntentPending,
@@ -28,6 +27,7 @@ from poimen.kernel.intent import (
     RejectedOutcome,
     Resolution,
     Returned,
+    contradicts,
     did_nothing,
     short,
 )
@@ -57,8 +57,8 @@ class IntentView:
 
     `running`: how many of its calls were given up and go on. `told_lsn` is the driver's record at whose place in the
     order the code is told of the end; 0 before it.
-    `timed_out`: a READ that was given up, not called off. `late_no`: the far side's no that resolved it, which came
-    when the call had been given up.
+    `timed_out`: a READ that was given up without an answer, and whose code is told so. `late_no`: the far side's no
+    that resolved it, which came when the call had been given up.
     """
 
     id: IntentId
@@ -136,18 +136,18 @@ class IntentView:
         return b"null" if self.resolution is None or self.resolution.value is None else self.resolution.value
 
     @property
+    def contradicted(self) -> bool:
+        """A call that had been given up came back otherwise than what was said of the effect: an alarm."""
+        if self.open or self.effect_class is EffectClass.READ:
+            return False
+        return any(contradicts(late, landed=self.landed, sends=len(self.sends)) for late in self.late)
+
+    @property
     def answered(self) -> bool:
         """There is something to tell the code that made it."""
         if self.outcome is not None or self.late_no is not None or self.timed_out:
             return True
         return self.resolution is not None and not self.did_nothing
-
-    def ruled(self, rule: str, at: int) -> None:
-        """Take in what the record of a rule says of its calls: one that was given up has ended, or one begins late."""
-        if rule == "call-ended":
-            self.running = max(0, self.running - 1)
-        elif rule == "begins-late":
-            self.sends[-1].at = at
 
 
 @dataclass(slots=True, kw_only=True)
@@ -389,11 +389,11 @@ def open_steps(line: BranchView) -> list[StepView]:
     return [s for s in line.steps.values() if s.last.state in LIVE]
 
 
-def trunk(view: RunView) -> BranchView:
+def newest_branch(view: RunView) -> BranchView:
     """The newest branch of the run; the run's state is this branch's.
 
     Raises:
         InvariantViolated: before the run was admitted.
     """
     invariant(bool(view.branches), "the run was admitted", run=view.run)
-    return next(reversed(view.branches.values())) if view.branches else view.branches[TRUNK]
+    return next(reversed(view.branches.values()))

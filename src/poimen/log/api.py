@@ -13,6 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 
+from poimen.kernel.branch import BRANCH_TERMINAL
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
@@ -157,7 +159,7 @@ Look: TypeAlias = "Callable[[Head, list[Record]], Iterator[Damage]]"
 """What a check asks of a run besides: from its head, and its records up to there, the damage that they show."""
 
 
-TERMINAL_STATES = frozenset({"SUCCEEDED", "FAILED", "REJECTED", "CANCELLED", "TIMED_OUT"})
+TERMINAL_STATES = frozenset(state.value for state in BRANCH_TERMINAL)
 """Branch states that nothing leaves; a run in one of them is not scanned for recovery."""
 
 

@@ -27,7 +27,7 @@ from poimen.kernel import intent as i
 from poimen.kernel.effect_class import EffectClass, Terms
 from poimen.kernel.errors import Corrupt, NotStorable, invariant
 from poimen.log.api import NewRecord
-from poimen.log.upcast import upcast
+from poimen.log.upcast import NEWER, upcast
 from poimen.secrecy.redacting import redacted_event
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ TAGS: Final[dict[str, type]] = {
     "intent.resolved.v1": i.IntentResolved,
     "intent.claimed.v1": i.IntentClaimed,
     "intent.late_outcome.v1": i.LateOutcome,
-    "intent.read_dropped.v1": i.ReadDropped,
+    "intent.read_dropped.v2": i.ReadDropped,
     "decision.recorded.v1": e.DecisionRecorded,
     "decision.settled.v1": e.DecisionSettled,
     "timer.fired.v1": e.TimerFired,
@@ -73,6 +73,12 @@ TAGS: Final[dict[str, type]] = {
 """Stable names of the event types as stored. A name is never given to another shape."""
 
 KINDS: Final[dict[type, str]] = {cls: tag for tag, cls in TAGS.items()}
+
+
+def class_of(kind: str) -> type | None:
+    """The event type of a stored tag, of an old one too; None where it is not known."""
+    return TAGS.get(NEWER.get(kind, kind))
+
 
 OUTCOMES: Final[dict[str, type]] = {
     "returned": i.Returned,
@@ -277,13 +283,12 @@ def decode(kind: str, body: bytes) -> e.Event:
     Raises:
         Corrupt: the tag is unknown, or the body does not have the shape of its tag.
     """
-    kind, body = upcast(kind, body)
-    cls = TAGS.get(kind)
+    cls = class_of(kind)
     if cls is None:
         raise Corrupt(f"a record has the unknown kind {kind!r}", hint="was it written by a newer poimen?")
     try:
-        event: e.Event = _reader(cls)(body)
-    except (msgspec.MsgspecError, KeyError, ValueError) as error:
+        event: e.Event = _reader(cls)(upcast(kind, body))
+    except (msgspec.MsgspecError, KeyError, TypeError, ValueError) as error:
         raise Corrupt(f"a record of kind {kind!r} cannot be read: {error}") from error
     return event
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from poimen.kernel.attempt import AttemptState
+from poimen.kernel.effect_class import EffectClass
 from poimen.kernel.events import AttemptCancelled, AttemptFailed, AttemptIndeterminate, AttemptResumed, Waiting
 from poimen.kernel.intent import ErrorRecord, IntentClassified, ReadDropped, classify
 from poimen.kernel.resolution import key_deadline_us
@@ -20,6 +21,7 @@ from poimen.kernel.views import open_steps
 
 if TYPE_CHECKING:
     from poimen.kernel.events import Event
+    from poimen.kernel.intent import DropReason
     from poimen.kernel.views import AttemptView, BranchView, IntentView, RunView, StepView
 
 MOST_RESUMES: Final = 3
@@ -65,12 +67,12 @@ def left_behind(view: RunView, line: BranchView, *, epoch: int, now_us: int) -> 
         records += _classified(step, attempt, epoch)
         if attempt.resumes >= MOST_RESUMES:
             records += _looped(step, attempt, now_us)
-            stopped.append(Waiting(reason="operator", about=step.key, detail="crash loop: see its attempts"))
+            stopped.append(_looping(step.key, "crash loop: see its attempts"))
             continue
         resumed.append(AttemptResumed(step=step.key, attempt=attempt.no, epoch=epoch))
         climb += [intent for intent in attempt.intents.values() if intent.open]
     if line.resumes > MOST_RESUMES and not stopped:  # the branch's count holds the present resumption already
-        stopped.append(Waiting(reason="operator", about="workflow", detail="crash loop in the workflow's own code"))
+        stopped.append(_looping("workflow", "crash loop in the workflow's own code"))
     climb.sort(key=lambda intent: _deadline(view, intent))
     return Left(records=tuple(records), resumed=tuple(resumed), climb=tuple(climb), stopped=tuple(stopped))
 
@@ -89,19 +91,31 @@ def called_off(line: BranchView) -> tuple[Event, ...]:
     for step in open_steps(line):
         attempt = step.last
         unknown = tuple(sorted(intent.id.ordinal for intent in attempt.unknown()))
+        records += dropped_reads(attempt, "cancel")
         if unknown:
             records.append(AttemptIndeterminate(step=step.key, attempt=attempt.no, cause="cancel", unknown=unknown))
             continue
-        records += [
-            ReadDropped(
-                step=step.key, attempt=attempt.no, ordinal=intent.id.ordinal, send=len(intent.sends), why="cancel"
-            )
-            for intent in attempt.intents.values()
-            if intent.open
-        ]
         why = line.cancel_why or "the workflow has ended"
         records.append(AttemptCancelled(step=step.key, attempt=attempt.no, why=why))
     return tuple(records)
+
+
+def _looping(about: str, detail: str) -> Waiting:
+    return Waiting(reason="operator", about=about, detail=detail, matter="crash-loop")
+
+
+def dropped_reads(attempt: AttemptView, why: DropReason) -> list[Event]:
+    """The records that close what an attempt still reads, for the transaction that ends the attempt.
+
+    Arguments:
+        attempt: it ends.
+        why: it is not the reads that end it.
+    """
+    return [
+        ReadDropped(step=intent.id.step, attempt=attempt.no, ordinal=intent.id.ordinal, send=len(intent.sends), why=why)
+        for intent in attempt.intents.values()
+        if intent.open and intent.effect_class is EffectClass.READ
+    ]
 
 
 def _classified(step: StepView, attempt: AttemptView, epoch: int) -> list[Event]:
@@ -124,13 +138,10 @@ def _classified(step: StepView, attempt: AttemptView, epoch: int) -> list[Event]
 
 def _looped(step: StepView, attempt: AttemptView, now_us: int) -> list[Event]:
     unknown = tuple(intent.id.ordinal for intent in attempt.unknown())
+    reads = dropped_reads(attempt, "crash-loop")
     if unknown:
-        return [AttemptIndeterminate(step=step.key, attempt=attempt.no, cause="left_unresolved", unknown=unknown)]
-    reads: list[Event] = [
-        ReadDropped(step=step.key, attempt=attempt.no, ordinal=ordinal, send=len(intent.sends), why="crash loop")
-        for ordinal, intent in attempt.intents.items()
-        if intent.open
-    ]
+        left = AttemptIndeterminate(step=step.key, attempt=attempt.no, cause="left_unresolved", unknown=unknown)
+        return [*reads, left]
     error = ErrorRecord(
         type="CrashLoop", message=f"the process died {MOST_RESUMES} times in this attempt without a new record of it"
     )

@@ -68,7 +68,7 @@ def body_shape(record: Record, log: Log, *, content: bool) -> dict[str, Any]:
         log: to fetch large bodies from.
         content: whether bodies were asked for.
     """
-    body = _whole(codec.TAGS.get(record.kind), codec.plain(record))
+    body = _whole(codec.class_of(record.kind), codec.plain(record))
     outcome = body.get("outcome")
     if isinstance(outcome, dict):
         body["outcome"] = _whole(codec.OUTCOMES.get(str(outcome.get("kind"))), outcome)
@@ -106,7 +106,7 @@ def _shown(value: Any, log: Log, *, content: bool) -> Json:
 
 def name_of(tag: str) -> str:
     """The name of a stored kind: `IntentPending` for `intent.pending.v1`; an unknown one as it is."""
-    known = codec.TAGS.get(tag)
+    known = codec.class_of(tag)
     return known.__name__ if known is not None else tag
 
 

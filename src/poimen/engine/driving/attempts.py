@@ -32,14 +32,17 @@ from poimen.kernel.events import (
     StepComputed,
 )
 from poimen.kernel.intent import ErrorRecord, FailedRead, NotSentOutcome, RejectedOutcome, Returned
+from poimen.recovery.scan import dropped_reads
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from poimen.declare.specs import ToolSpec
     from poimen.engine.driving.driver import Driver
     from poimen.engine.driving.scopes import Call
     from poimen.gate.guard import Guard
     from poimen.kernel.events import Event
-    from poimen.kernel.intent import Outcome
+    from poimen.kernel.intent import DropReason, Outcome
 
 
 class Attempts:
@@ -255,7 +258,7 @@ class Attempts:
                 retry_at = self.driver.steps.retry_at(guard.spec, call, attempt, error)
                 return (AttemptFailed(step=step, attempt=attempt, error=outcome.error, retry_at=retry_at),)
 
-    def dropping(self, key: Key, why: str) -> tuple[Event, ...]:
+    def dropping(self, key: Key, why: DropReason) -> tuple[Event, ...]:
         """The record that ends the attempt of a READ that is its own step and was given up."""
         step, attempt, _ = key
         if why == "cancel":
@@ -285,14 +288,22 @@ class Attempts:
         if scope.dropped:
             return
         attempt = self.driver.line.steps[scope.step].attempts[scope.attempt - 1]
-        unknown = tuple(sorted(i.id.ordinal for i in attempt.intents.values() if i.open or i.resolution is not None))
+        known = [*attempt.unknown(), *(i for i in attempt.intents.values() if i.resolution is not None)]
+        unknown = tuple(sorted(i.id.ordinal for i in known))
         call = self.driver.workflow.calls.get(scope.step)
         spec = call.spec if call is not None else None
-        await self._end_unknown(scope.step, scope.attempt, unknown, spec, "")
+        await self._end_unknown(scope.step, scope.attempt, unknown, spec, "", reads=dropped_reads(attempt, "held-back"))
         self.drop_scope(scope)
 
     async def _end_unknown(
-        self, step: str, attempt: int, unknown: tuple[int, ...], spec: ToolSpec | None, why: str
+        self,
+        step: str,
+        attempt: int,
+        unknown: tuple[int, ...],
+        spec: ToolSpec | None,
+        why: str,
+        *,
+        reads: Sequence[Event] = (),
     ) -> None:
         driver = self.driver
         call = driver.workflow.calls.get(step)
@@ -304,7 +315,7 @@ class Attempts:
         event = AttemptIndeterminate(
             step=step, attempt=attempt, cause=cause, unknown=unknown, told=told, running=running
         )
-        await driver.append((event,))
+        await driver.append((*reads, event))
         if call is not None and driver.live:
             driver.steps.try_again(call)
 

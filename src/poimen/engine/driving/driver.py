@@ -34,7 +34,7 @@ from poimen.kernel.branch import BranchState
 from poimen.kernel.errors import NotStorable, Suspended
 from poimen.kernel.events import BranchResumed, BranchStarted, CancelDelivered
 from poimen.kernel.intent import short
-from poimen.kernel.views import trunk
+from poimen.kernel.views import newest_branch
 from poimen.secrecy.named import IN_CODE
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from poimen.engine.worker import Worker
     from poimen.gate.port import Key
     from poimen.kernel.errors import PoimenError
-    from poimen.kernel.events import Event
+    from poimen.kernel.events import Event, ResumedBecause
     from poimen.kernel.intent import Payload
     from poimen.kernel.views import BranchView, IntentView, RunView
     from poimen.log.api import Lease
@@ -78,7 +78,7 @@ class Driver:
         self.worker = worker
         self.spec = spec
         self.view = view
-        self.line: BranchView = trunk(view)
+        self.line: BranchView = newest_branch(view)
         self.lease = lease
         self.crashed = crashed
         self.taken_at = clock.wall_us()
@@ -221,9 +221,9 @@ class Driver:
         """
         return self.outbox.send(events, look=look)
 
-    def append_outside(self, event: Event, lost: Callable[[PoimenError], None]) -> None:
-        """Append as an outsider, whoever drives the run now; `lost` is told why it cannot be kept."""
-        self.worker.append_outside(self.run, self.line.id, event, lost)
+    def append_outside(self, event: Event, told: Callable[[PoimenError | None], None]) -> None:
+        """Append as an outsider, whoever drives the run now; `told` when it is durable, or why it cannot be kept."""
+        self.worker.append_outside(self.run, self.line.id, event, told)
 
     def folded_outside(self) -> None:
         """Outsiders' records were folded: act on them where this driver has to."""
@@ -248,7 +248,7 @@ class Driver:
             return
         code = self.worker.code
         if again:
-            why = "recovered" if self.crashed else "handed over"
+            why: ResumedBecause = "recovered" if self.crashed else "handed over"
             why = "woken" if self.line.state is BranchState.WAITING else why
             first: Event = BranchResumed(epoch=self.epoch, worker=self.worker.id, code=code, why=why)
         else:

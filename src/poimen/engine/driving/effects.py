@@ -20,6 +20,8 @@ from poimen.declare.storing.hints import label
 from poimen.engine.driving.replay import SHOWN
 from poimen.engine.driving.scopes import AttemptScope, BodyScope, Call, CallFuture
 from poimen.engine.eventloop.loop import empty
+from poimen.engine.reading import find_intent
+from poimen.engine.standing import contradiction
 from poimen.gate.guard import Guard
 from poimen.gate.port import Closed, Dropped, Key, Known, Landed, Stopped, Unknown
 from poimen.gate.request_id import generation, read_request_id, request_id
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
     from poimen.declare.specs import Options, ToolSpec
     from poimen.engine.driving.driver import Driver
     from poimen.kernel.events import Event
-    from poimen.kernel.intent import LateOutcome, Outcome, Payload
+    from poimen.kernel.intent import AppliedRule, DropReason, LateOutcome, Outcome, Payload
     from poimen.kernel.views import IntentView, RequestView
 
 _log: Final = logger("poimen.run")
@@ -65,12 +67,25 @@ class EffectPort:
 
     def late(self, event: LateOutcome | RuleApplied) -> None:
         """Append as an outsider; a log that is closed by then can keep nothing any more."""
+        run, rest = self._driver.run, f"{event.step}/{event.attempt}/{event.ordinal}"
 
-        def lost(error: PoimenError) -> None:
-            which = f"{self._driver.run}/{event.step}/{event.attempt}/{event.ordinal}"
-            _log.warning("the end of %s came when the log was closed, and is not on record: %s", which, error.message)
+        def told(error: PoimenError | None) -> None:
+            if error is None:
+                self._warn(f"{run}/{self._driver.line.id}/{rest}")
+                return
+            which, why = f"{run}/{rest}", error.message
+            _log.warning("the end of %s came when the log was closed, and is not on record: %s", which, why)
 
-        self._driver.append_outside(event, lost)
+        self._driver.append_outside(event, told)
+
+    def _warn(self, which: str) -> None:
+        """Tell whoever watches that a late end contradicts what was said of the effect, whoever drives the run now."""
+        try:
+            alarm = contradiction(find_intent(self._driver.worker.store, which)[1])
+        except PoimenError as error:
+            alarm = f"a late end is on record, and cannot be compared: {error.message}"
+        if alarm:
+            _log.warning("%s: %s (poimen intents show %s)", which, alarm, which)
 
     def left_running(self, key: Key) -> None:
         """A body goes on past its grace: the run may rest meanwhile, and stays this worker's until it has ended."""
@@ -100,7 +115,7 @@ class EffectPort:
         """The end of the attempt, where the tool is its own step."""
         return () if self._scope is not None else self._driver.attempts.closing(key, outcome)
 
-    def dropping(self, key: Key, why: str) -> tuple[Event, ...]:
+    def dropping(self, key: Key, why: DropReason) -> tuple[Event, ...]:
         """The end of the attempt with a READ that was given up, where the tool is its own step."""
         return () if self._scope is not None else self._driver.attempts.dropping(key, why)
 
@@ -368,7 +383,7 @@ def _stricter(guard: Guard, sentence: str) -> Event:
     )
 
 
-def _applied(key: Key, rule: str, result: str) -> RuleApplied:
+def _applied(key: Key, rule: AppliedRule, result: str) -> RuleApplied:
     step, attempt, ordinal = key
     return RuleApplied(
         step=step, attempt=attempt, ordinal=ordinal, rule=rule, inputs={"at": clock.wall_us()}, result=result

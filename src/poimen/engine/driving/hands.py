@@ -266,11 +266,11 @@ class Hands:
         match event:
             case IntentCommitted():
                 self._outcome(call, event.outcome)
-            case ReadDropped(why="cancel"):
+            case ReadDropped() if event.why == "cancel":
                 future.end_cancelled()
             case ReadDropped():
                 future.set_exception(TimeoutError(f"{call.spec.name} did not answer in time"))
-            case RuleApplied(rule="called-off"):
+            case RuleApplied() if event.rule == "called-off":
                 future.end_cancelled()
             case _:
                 self._tell_known(call, self._driver.intent((scope.step, scope.attempt, call.ordinal)))
@@ -345,7 +345,7 @@ class Hands:
                 continue
             step = self._driver.line.steps[call.key]
             found += [
-                Waiting(reason="operator", about=str(intent.id), detail=intent.says)
+                Waiting(reason="operator", about=str(intent.id), detail=intent.says, matter="unknown-effect")
                 for intent in step.last.intents.values()
                 if intent.open
             ]

@@ -28,8 +28,8 @@ from poimen.kernel.events import (
     DecisionSettled,
     StepComputed,
     TimerFired,
+    tells,
 )
-from poimen.kernel.fold import tells
 from poimen.kernel.intent import (
     IntentCommitted,
     IntentDispatched,
@@ -79,7 +79,7 @@ def hand_over_of(event: Event, at: int, *, ready: bool) -> HandOver | None:
             return None
         case AttemptSucceeded() | AttemptCancelled():
             return HandOver("told", event.step, event.attempt, 0, event, at, ready)
-        case IntentCommitted() | IntentResolved() | ReadDropped():
+        case IntentCommitted() | IntentResolved():
             return HandOver("effect", event.step, event.attempt, event.ordinal, event, at, ready)
         case StepComputed():
             return HandOver("told", event.step, 1, 0, event, at, ready)
@@ -90,7 +90,7 @@ def hand_over_of(event: Event, at: int, *, ready: bool) -> HandOver | None:
             return HandOver(kind, event.step, event.attempt, 0, event, at, ready)
         case AttemptStarted():
             return HandOver("start", event.step, event.attempt, 0, event, at, ready) if event.attempt > 1 else None
-        case RuleApplied():
+        case RuleApplied() | ReadDropped():
             if tells(event):
                 return HandOver("effect", event.step, event.attempt, event.ordinal, event, at, ready)
             return None

@@ -3,8 +3,8 @@
 After an error in COMMIT the records may be on disk, in the page cache only, or nowhere, and what a live
 connection says about it proves nothing. The marker beside the database closes it to all processes. The next
 opening first makes a TRUNCATE checkpoint succeed, which rewrites and syncs whatever is left, and only then
-asks for each record by its id. This module must never know what a record says. It keeps I2 for
-those who were told `CommitUnknown`.
+asks for each record by its id. This module must never know what the records in doubt say; its verdicts are
+events like any other. It keeps I2 for those who were told `CommitUnknown`.
 
 Source: design storage.md, "Durability" (fail-stop).
 """
@@ -18,8 +18,10 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
 from poimen import clock
-from poimen.kernel.errors import StorageFailed
+from poimen.kernel.errors import NotFound, PoimenError, StorageFailed
+from poimen.kernel.events import AppendSettled, subject
 from poimen.kernel.ids import TRUNK
+from poimen.log import codec
 from poimen.log.api import Batch, NewRecord
 from poimen.log.disk import files, locks
 
@@ -27,12 +29,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from poimen.kernel.errors import PoimenError
     from poimen.log.api import Committed
     from poimen.log.disk.handle import Doubtful
 
-SETTLED: Final = "append.settled.v1"
-SUBJECT: Final = "append"
+SETTLED: Final = codec.KINDS[AppendSettled]
 _PATIENCE_S: Final = 10.0
 
 
@@ -117,6 +117,7 @@ def settle(
 
     Raises:
         StorageFailed: when somebody else settles for too long, or the checkpoint cannot be made.
+        Corrupt: a run that is damaged cannot be told its verdict; the database stays closed.
     """
     lock = locks.LockFile(sides.settle)
     try:
@@ -162,14 +163,23 @@ def _log_verdicts(
             verdict = sha256("\n".join([SETTLED, doubt.run, *ids]).encode()).hexdigest()[:32]
             if ids and not find(doubt.run, verdict):
                 batches.append(_verdict(doubt, verdict, ids, found=found))
-    if batches:
-        append(batches)
+    for answer in append(batches) if batches else ():
+        if isinstance(answer, PoimenError) and not isinstance(
+            answer, NotFound
+        ):  # not found: its admission was in doubt
+            raise answer
 
 
 def _verdict(doubt: _Doubt, record_id: str, ids: list[str], *, found: bool) -> Batch:
-    body = json.dumps({"found": found, "record_ids": ids}, sort_keys=True, separators=(",", ":")).encode()
-    raw_id = bytes.fromhex(record_id)
-    record = NewRecord(raw_id=raw_id, branch=doubt.branch, kind=SETTLED, subject=SUBJECT, body=body, at=clock.wall_us())
+    event = AppendSettled(record_ids=tuple(ids), found=found)
+    record = NewRecord(
+        raw_id=bytes.fromhex(record_id),
+        branch=doubt.branch,
+        kind=SETTLED,
+        subject=subject(event),
+        body=codec.encode(event),
+        at=clock.wall_us(),
+    )
     return Batch(run=doubt.run, records=(record,))
 
 

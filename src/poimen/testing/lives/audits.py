@@ -25,7 +25,7 @@ Fault: TypeAlias = Literal["lost", "misclassified", "against class", "other end"
 something sent that its class forbids; an end that differs from that of the undisturbed run."""
 
 _NOES: Final = frozenset({"rejected", "not_sent"})
-_CLOSING: Final = frozenset({"intent.committed.v1", "intent.resolved.v1", "intent.read_dropped.v1"})
+_CLOSING: Final = frozenset({"intent.committed.v1", "intent.resolved.v1", "intent.read_dropped.v2"})
 _READS_TO_BE_SURE: Final = 2
 _SILENT: Final = " (if its body leaves no line at Witness.here(), replace() it by one that does)"
 _NOT_THE_SAME: Final = " (a workflow whose result differs from run to run cannot be judged: replace() what differs)"

@@ -24,7 +24,7 @@ from poimen.kernel.fold import apply
 from poimen.kernel.ids import TRUNK
 from poimen.kernel.plan import Answer, Claim, Send, Then, plan
 from poimen.kernel.resolution import AskProbe, GiveUp, Land, SendAgain, rule
-from poimen.kernel.views import RunView, trunk
+from poimen.kernel.views import RunView, newest_branch
 from poimen.log import codec
 from poimen.log.api import Batch
 from poimen.log.memory import Contents, MemoryStore
@@ -161,7 +161,7 @@ class _Real:
 
     @property
     def tried(self) -> AttemptView:
-        return trunk(self.view).steps[_STEP].attempts[self.attempt - 1]
+        return newest_branch(self.view).steps[_STEP].attempts[self.attempt - 1]
 
     @property
     def intent(self) -> IntentView:
@@ -190,7 +190,7 @@ class _Real:
         """Model and kernel on the attempt, the intent, its sends, and what is to be done next."""
         _same("the attempt", (state.attempt_no, state.attempt), (self.attempt, self.tried.state.name))
         _same("the epoch", state.epoch, max(self.leases))
-        _same("a cancel", state.cancelled, bool(trunk(self.view).cancel_lsn))
+        _same("a cancel", state.cancelled, bool(newest_branch(self.view).cancel_lsn))
         if state.by == "inherited":
             return
         _same("the claim", state.pending, 0 in self.tried.intents)
@@ -271,7 +271,7 @@ class _Real:
             return i.FailedRead(error=_ERROR)
         return i.RejectedOutcome(error=_ERROR) if answer == "rejected" else i.NotSentOutcome(error=_ERROR)
 
-    def _answer_of(self, answer: str, send: int, why: str = "") -> Plan:
+    def _answer_of(self, answer: str, send: int, why: i.DropReason = "timeout") -> Plan:
         outcome = None if answer == "maybe" else self._outcome(answer)
         return plan(self.intent, Answer(send=send, outcome=outcome, effect_class=self.terms.effect_class, why=why))
 
@@ -359,7 +359,7 @@ class _Real:
     def _resume(self, move: Move, state: State) -> None:
         self.attempt += 1
         self.append(move.who, self.started())
-        inherited = trunk(self.view).steps[_STEP].inherited(self.attempt)
+        inherited = newest_branch(self.view).steps[_STEP].inherited(self.attempt)
         _same("inherited", state.attempt != "RUNNING", 0 in inherited)
         if state.attempt == "SUCCEEDED":
             _same("landed", 1, inherited[0].landed)

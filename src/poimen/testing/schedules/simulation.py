@@ -28,7 +28,7 @@ from poimen.engine.worker import Worker
 from poimen.kernel.errors import ConfigurationError, Conflict, PoimenError
 from poimen.kernel.events import RunAdmitted
 from poimen.kernel.ids import TRUNK
-from poimen.kernel.views import trunk
+from poimen.kernel.views import newest_branch
 from poimen.log import codec
 from poimen.log.api import TERMINAL_STATES, Batch, Committed
 from poimen.log.memory import Contents
@@ -247,7 +247,7 @@ class Stage:
         store = SeededStore(self.contents, loop, Weather(), Acknowledged())
         for run in found.runs:
             view, _ = read_run(store, run)
-            body = trunk(view).body
+            body = newest_branch(view).body
             found.values[run] = str(body.value) if body is not None else "null"
             found.held += [
                 f"the view of {run} that was held at LSN {driver.view.lsn} is not the fold of the log"
@@ -285,7 +285,7 @@ class Operator:
     def _answer(self, run: str) -> None:
         store = SeededStore(self._contents, self._loop, Weather(), Acknowledged())
         door = Door(store)
-        line = trunk(read_run(store, run)[0])
+        line = newest_branch(read_run(store, run)[0])
         for waiting in line.waiting:
             if waiting.detail.startswith("crash loop"):
                 desk.resume(store, door, run, by="ann", why="tried again")
