@@ -135,6 +135,24 @@ def test_an_id_that_was_made_up_is_said(cli: Cli) -> None:
     assert cli("runs", "show", run, "--json", "--db", "db").data["state"] == "SUCCEEDED"
 
 
+def test_no_id_is_promised_where_no_run_exists(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("hello world " * 100, encoding="utf-8")
+    for place in ("text", tmp_path):
+        done = cli("run", f"{AGENT}:nothing", "--db", place)
+        assert done.code != 0
+        assert "goes on with it" not in done.err
+
+
+@pytest.mark.parametrize("db", [":memory:", "file:x?mode=memory", "file:x.db"])
+def test_a_name_of_sqlites_own_makes_no_files(cli: Cli, tmp_path: Path, db: str) -> None:
+    for words in (("run", f"{AGENT}:nothing"), ("runs",), ("doctor",)):
+        done = cli(*words, "--db", db)
+        if words != ("doctor",):
+            assert done.code == 6
+            assert "did you mean memory:" in done.err
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_module_here_or_in_src_is_found(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "shop_in_src.py").write_text(AGENT.read_text(encoding="utf-8"), encoding="utf-8")

@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import dataclasses
 import inspect
+import os
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,7 @@ class Recording:
     def __init__(self) -> None:
         self.calls: list[tuple[str, str, tuple[Any, ...], dict[str, Any], Options]] = []
         self.awaited: list[int] = []
+        self.pid = os.getpid()
 
     def _note(self, face: str, spec: ToolSpec, packed: bytes, options: Options) -> int:
         args, kwargs = spec.parameters.unpack(packed)

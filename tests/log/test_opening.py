@@ -75,6 +75,8 @@ def test_the_nearest_configuration_wins_and_one_without_our_table_is_passed_over
         ("sqlite:////abs/x.db", "sqlite:////abs/x.db"),
         ("/abs/x.db", "/abs/x.db"),
         ("memory:", "memory:"),
+        (":memory:", ":memory:"),
+        ("file:x?mode=memory", "file:x?mode=memory"),
         ("postgresql://h/d", "postgresql://h/d"),
     ],
 )

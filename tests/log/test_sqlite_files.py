@@ -379,7 +379,18 @@ def replaced(db: Path) -> None:
     db.with_name("new.db").replace(db)
 
 
-@pytest.mark.parametrize("move", [removed, renamed, replaced])
+def wal_removed(db: Path) -> None:
+    db.with_name(f"{db.name}-wal").unlink()
+
+
+def wal_replaced(db: Path) -> None:
+    wal = db.with_name(f"{db.name}-wal")
+    copy = db.with_name("copy")
+    copy.write_bytes(wal.read_bytes())
+    copy.replace(wal)
+
+
+@pytest.mark.parametrize("move", [removed, renamed, replaced, wal_removed, wal_replaced])
 @pytest.mark.parametrize(
     "write", [lambda store: store.commit([batch("r1")]), lambda store: store.claim("r1", worker="w1", lease_s=9)]
 )

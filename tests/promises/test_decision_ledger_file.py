@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -101,7 +102,7 @@ def test_a_torn_tail_of_any_length_is_cut_and_nothing_before_it(file: Path) -> N
 
 
 @pytest.mark.parametrize(
-    "tail", [b"\0" * 80, b"\0" * 80 + b'"intent"}\n', b"\xff\xfe\n", b'{"decision_id": "owed-0",\n']
+    "tail", [b"\0" * 80, b"\0" * 80 + b'"intent"}\n', b'{"decision": "' + b"\0" * 80 + b"\n", b'{"decision": "\xc3']
 )
 def test_a_last_line_whose_pages_did_not_all_arrive_is_torn_too(file: Path, tail: bytes) -> None:
     whole = ledger_with(file)
@@ -109,6 +110,24 @@ def test_a_last_line_whose_pages_did_not_all_arrive_is_torn_too(file: Path, tail
     with DecisionLedger(file) as ledger:
         assert ledger.recovered == len(tail)
     assert file.read_bytes() == whole
+
+
+def test_no_flipped_bit_in_the_last_line_drops_a_decision(file: Path) -> None:
+    """It was acknowledged: its opening is refused, or it is there (its text may differ: no hash protects it)."""
+    whole = ledger_with(file)
+    last = whole[: whole[:-1].rindex(b"\n") + 1]
+    silent = []
+    for at in range(len(last), len(whole)):
+        for bit in range(8):
+            damaged = bytearray(whole)
+            damaged[at] ^= 1 << bit
+            if damaged[at] == 0:
+                continue  # a NUL may be a page that never arrived
+            file.write_bytes(damaged)
+            with contextlib.suppress(Corrupt), DecisionLedger(file) as ledger:
+                if ledger.recovered or len(ledger.pending()) != 2:
+                    silent.append((at - len(last), bit))
+    assert silent == []
 
 
 def test_a_whole_last_line_that_lacks_its_newline_is_kept_and_ended(file: Path) -> None:

@@ -6,13 +6,17 @@ import json
 import time
 from base64 import b64encode
 from hashlib import sha256
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote, urlencode
 
 import pytest
 
 from poimen.declare.storing.canonical import from_bytes, to_bytes
 from poimen.secrecy.rules import REDACTED, Found, Rules
 from poimen.testing import made_up_secrets
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 RULES: Final = Rules()
 
@@ -59,7 +63,45 @@ FINE: Final = (
     {"code": "def f(password: str, token: str) -> None: ...", "diff": "-    secret = None\n+    secret = load()"},
     {"$secret": "env:STRIPE_KEY"},
     {"password": {"$secret": "env:DB_PASSWORD"}},
+    "docker://alpine:3.18@sha256:" + "a" * 64,
+    "http://localhost:3000,me@x.org",
+    "see http://host:8080;mail:me@x.org",
+    "| http://host:8080|ann@example.org |",
+    'if s.startswith("-----BEGIN PRIVATE KEY-----"): return load(s)  # docs.example.com/reference/privatekeys/index',
+    "-----BEGIN PRIVATE KEY-----\n...\n-----END PRIVATE KEY-----\nverify_with_sha256 abcdefghijabcdefghijabcd",
+    'PEM = "-----BEGIN RSA PRIVATE KEY-----"\n\ndef is_private(text: str) -> bool:\n    return PEM in text  # a/'
+    + "b" * 30,
+    "sk-SK1234567890123 is a place, sk-SK3112000000198742637541 an account, sk-1234567890ABCDEF an article",
+    "/sk-2024010112345678/foo and /sk-20240101/sk-SK-2024-01-01T00:00:00",
+    "sk-learn-extra-2024-version sk-fading-circle sk-cube-grid-9 sk-chasing-dot-1 sk-folding-cube1",
+    "xoxo-hugs-and-kisses-2024 xapp-design-2024-long xoxo-2024",
 )
+
+KEYS: Final = (
+    "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,0123456789ABCDEF\n\n"
+    + "Qk1+/" * 12,
+    "-----BEGIN PGP PRIVATE KEY BLOCK-----\nVersion: GnuPG v2\nComment: of ann\n\n" + "Qk1+/" * 12,
+    "-----BEGIN PRIVATE KEY-----\r\n" + "Qk1+/" * 12,
+    "-----BEGIN PRIVATE KEY-----\\n" + "Qk1+/" * 12,
+    "-----BEGIN PRIVATE KEY-----\\\\r\\\\n" + "Qk1+/" * 12,
+    "-----BEGIN EC PRIVATE KEY-----\n    " + "Qk1+/" * 12,
+    "sk-" + "a1B2" * 12,
+    "sk-svcacct-abcDEF123456-_xyz789",
+    "sk-or-v1-" + "0a1b" * 16,
+    "sk-lf-0a1b2c3d-0a1b-4a1b-8a1b-0a1b2c3d4e5f",
+    "sk-" + "0a1b2c3d" * 4,
+    *("xoxb-123456789012-abcdefABCDEF", "xoxp-1-a1b2c3d4e5f6", "xapp-1-A0B1C2D3E-123456-0a1b2c", "xoxo-12-34-56789012"),
+)
+
+
+@pytest.mark.parametrize("text", KEYS)
+def test_the_forms_of_the_issuers_are_found(text: str) -> None:
+    assert find({"a": text}) is not None
+    assert text[-10:] not in RULES.redacted(f"it says {text} here")
+
+
+def test_every_one_of_five_hundred_is_found() -> None:
+    assert [one.text for one in made_up_secrets(500, seed=7) if find({"a": [one.value]}) is None] == []
 
 
 @pytest.mark.parametrize("value", FINE, ids=lambda value: str(value)[:40])
@@ -138,6 +180,42 @@ def test_what_was_revealed_is_known_from_then_on() -> None:
     assert find("abc", rules) is None, "a short one would be found everywhere"
 
 
+ODD: Final = "p\"w\\d-ümlaut\nline 2/long's"
+ESCAPES: Final[dict[str, Callable[[str], str]]] = {
+    "plain": str,
+    "repr": lambda v: repr(v)[1:-1],
+    "repr in a dict": lambda v: repr({"a": v}),
+    "json": json.dumps,
+    "json as it is": lambda v: json.dumps(v, ensure_ascii=False),
+    "quote": lambda v: quote(v, safe=""),
+    "quote of a path": quote,
+    "a form": lambda v: urlencode({"a": v}),
+}
+
+
+@pytest.mark.parametrize("how", ESCAPES)
+@pytest.mark.parametrize("secret", [ODD, ODD.replace("'", ""), "correct horse", "plain-enough"])
+def test_what_was_revealed_is_known_when_it_was_escaped_once(how: str, secret: str) -> None:
+    rules = Rules()
+    rules.learn(secret)
+    text = ESCAPES[how](secret)
+    assert rules.redacted(f"it said {text}, no more").replace("\\'", "'") in {
+        f"it said {around[0]}{REDACTED}{around[1]}, no more"
+        for around in (("", ""), ('"', '"'), ("{'a': '", "'}"), ("{'a': \"", '"}'), ("a=", ""))
+    }
+    assert find({"a": [f"it said {text}"]}, rules) is not None
+    assert rules.in_bytes(text.encode())
+
+
+def test_a_secret_without_escapes_is_sought_once() -> None:
+    rules = Rules()
+    for _ in range(3):
+        rules.learn("plain-enough")
+    assert len(rules._revealed) == 1
+    rules.learn(ODD)
+    assert len(rules._revealed) <= 1 + 7
+
+
 LONG: Final = 60_000
 
 
@@ -145,6 +223,13 @@ LONG: Final = 60_000
     "unit",
     [
         *("eyJ-", "eyJaaaaaaaa.", "sk-a-", "sk-", "//:", "://a:", "-----BEGIN PRIVATE KEY-----", "bearer ", "basic A"),
+        *(
+            "-----BEGIN PRIVATE KEY-----A: b\\n",
+            "-----BEGIN PRIVATE KEY-----\nAb: c\n",
+            "sk-a-b-",
+            "sk-proj-",
+            "xoxb-1-",
+        ),
         *("AKIA", "password=", 'password: "a\\', "password: ", "api_key", "'", "\\", "xoxb-", "<", "${", "SG.-"),
         "a" * 50 + "@",
     ],

@@ -1,8 +1,7 @@
 """`poimen run`: a workflow of a module or a file, its arguments from the line, driven to its end in this process.
 
-The same id again goes on with the same run; without arguments it takes the recorded ones. Until the shepherd comes
-(part 3) the run lives in this very process. This module must never know what a run does; it keeps the invariant that
-all input is read and checked before anything is admitted.
+The same id again goes on with the same run; without arguments it takes the recorded ones. This module must never know
+what a run does; it keeps the invariant that all input is read and checked before anything is admitted.
 
 Source: design api.md, "Command line" and "Calling".
 """
@@ -18,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-import poimen
 from poimen import clock
 from poimen.cli.frame.arguments import bound, from_json
 from poimen.cli.frame.declaring import clipped, command
@@ -41,6 +39,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from poimen.cli.frame.session import Session
+    from poimen.engine.handle import Run
     from poimen.engine.worker import Worker
 
 _AT_ONCE: Final = 16
@@ -280,11 +279,9 @@ def run(
         return 0
     if detach:
         return _admit(session, call, identity, named, target)
-    if run is None:
-        session.out.say(f"run {identity}; --id {identity} goes on with it")
     with session.telling():
         try:
-            result = poimen.run(call, db=session.db, run_id=identity, tags=named)
+            result = run_whole(_one(session, call, identity, named, is_new=run is None))
         except RunWaiting:
             with session.reading() as log:
                 view, _ = reading.read_run(log.store, identity)
@@ -292,6 +289,17 @@ def run(
                 raise waits from None
             raise
     return _print(session, spec, identity, result)
+
+
+async def _one(session: Session, call: Call[Any], run: str, tags: dict[str, str], *, is_new: bool) -> Any:
+    async def start() -> Run[Any]:
+        handle = await client.start(call, run_id=run, tags=tags)
+        if is_new:  # said when there is something to go on with, and before anything is done
+            session.out.say(f"run {run}; --id {run} goes on with it")
+        return handle
+
+    async with one_by_one(session.db, Registry.of_call(call), concurrency=1) as (client, worker):
+        return await driven(client, worker, start)
 
 
 def _tags(given: tuple[str, ...]) -> dict[str, str]:
@@ -307,9 +315,8 @@ def _tags(given: tuple[str, ...]) -> dict[str, str]:
 
 
 def _print(session: Session, spec: WorkflowSpec, run: str, result: Any) -> int:
-    plain = _plain(result, spec)
-    data = {"run_id": run, "workflow": spec.name, "state": "SUCCEEDED", "result": plain}
-    session.out.show(data, lambda: session.out.whole(_as_text(plain)))
+    data = {"run_id": run, "workflow": spec.name, "state": "SUCCEEDED", "result": _plain(result, spec)}
+    session.out.show(data, lambda: session.out.whole(_as_text(data["result"])))
     session.out.detail(f"run {run} SUCCEEDED")
     return 0
 
@@ -353,8 +360,7 @@ def _each(session: Session, spec: WorkflowSpec, lines: list[_Line]) -> int:
     ends = run_whole(_drive(session, spec, lines))
     session.mark()
     bad = [one for one in ends if one["exit"]]
-    codes = {one["exit"] for one in bad}
-    code = session.ends(next((code for code in _WORST_FIRST if code in codes), 0))
+    code = session.ends(next((code for code in _WORST_FIRST if code in {one["exit"] for one in bad}), 0))
     session.out.show(ends, lambda: None)
     session.out.say(f"{len(ends)} runs, {len(ends) - len(bad)} succeeded")
     return code

@@ -3,19 +3,21 @@
 The engine sets `CALLER` while a run's code is running; a declared name packs its arguments and hands
 them over. Nothing here knows how a call is carried out, and nothing here reaches a body: a call where
 no run stands behind it is refused before anything is done. The invariant kept is that the key of a
-call is taken inside the call itself, before any await or thread.
+call is taken inside the call itself, before any await or thread; and that nothing is asked of a run
+in a forked child, where neither its loop's thread nor its log's handle exists.
 
 Source: design api.md, "Calling" and "Inside a run"; protocol.md, section 3.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Coroutine, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, TypeVar
 
-from poimen.kernel.errors import UnguardedEffect
+from poimen.kernel.errors import StorageFailed, UnguardedEffect
 
 if TYPE_CHECKING:
     from poimen.declare.specs import Options, ToolSpec
@@ -43,6 +45,11 @@ class Current:
 
 class Caller(Protocol):
     """What stands behind a call: the engine's side. One for each workflow, step and tool body."""
+
+    @property
+    def pid(self) -> int:
+        """The process that it was made in: `os.getpid()` there."""
+        ...
 
     def call(self, spec: ToolSpec, packed: bytes, options: Options, /) -> Coroutine[Any, Any, Any]:
         """Call a tool, model or step from a coroutine.
@@ -103,11 +110,13 @@ def begin(
     Raises:
         NotStorable: an argument cannot be stored; nothing has happened.
         UnguardedEffect: no run stands behind the call.
+        StorageFailed: called in a forked child.
     """
     packed = spec.parameters.pack(args, kwargs)
     caller = CALLER.get()
     if caller is None:
         _unguarded(spec)
+    _refuse_fork(caller, f"the {spec.kind} {spec.name!r}", spec.where)
     return caller.call(spec, packed, options)
 
 
@@ -117,13 +126,26 @@ def wait(spec: ToolSpec, options: Options, args: tuple[Any, ...], kwargs: Mappin
     Raises:
         NotStorable: an argument cannot be stored; nothing has happened.
         UnguardedEffect: no run stands behind the call.
+        StorageFailed: called in a forked child.
         WouldBlock: an event loop runs in this thread.
     """
     packed = spec.parameters.pack(args, kwargs)
     caller = CALLER.get()
     if caller is None:
         _unguarded(spec)
+    _refuse_fork(caller, f"the {spec.kind} {spec.name!r}", spec.where)
     return caller.call_sync(spec, packed, options)
+
+
+def _refuse_fork(caller: Caller, what: str, where: str = "") -> None:
+    """A forked child has its parent's surroundings and not its threads: what waited for them would wait for ever."""
+    if os.getpid() != caller.pid:
+        raise StorageFailed(
+            f"{what} was called in a forked child; the run belongs to process {caller.pid}; a fork does not inherit it",
+            where=where,
+            why="the run's loop and its log live in that process alone; nothing was done",
+            hint="call it before the fork or in the parent; a child starts runs of its own with poimen.run(...)",
+        )
 
 
 def _unguarded(spec: ToolSpec) -> NoReturn:
@@ -163,10 +185,13 @@ def decide(id: str, value: T, /) -> T:
         DecisionConflict: another value is recorded under this id.
         NotStorable: the value cannot be stored, or would not come back equal; nothing was recorded.
         UnguardedEffect: called outside a run.
+        StorageFailed: called in a forked child.
 
     Source: design protocol.md, section 3, "Decisions".
     """
-    recorded: T = _caller("decide").decide(id, value)
+    caller = _caller("decide")
+    _refuse_fork(caller, f"poimen.decide({id!r})")
+    recorded: T = caller.decide(id, value)
     return recorded
 
 
@@ -178,8 +203,11 @@ def settle(id: str, /) -> None:
 
     Raises:
         UnguardedEffect: called outside a run.
+        StorageFailed: called in a forked child.
     """
-    _caller("settle").settle(id)
+    caller = _caller("settle")
+    _refuse_fork(caller, f"poimen.settle({id!r})")
+    caller.settle(id)
 
 
 def request_id() -> str:

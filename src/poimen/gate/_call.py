@@ -229,7 +229,7 @@ class OpenCall(Awaited):
             ended = Raised(_never_begun(self._why) if self._never else asyncio.CancelledError(), self._why)
         else:
             error = future.exception()
-            if error is None and isinstance(found := future.result(), _Ended):
+            if error is None and type(found := future.result()) is _Ended:  # asked for its `__class__`, it may raise
                 error = found.error
             ended = Value(future.result()) if error is None else Raised(error, self._why)
         if self._over is not None:

@@ -23,7 +23,7 @@ from poimen.declare.specs import ToolSpec
 from poimen.gate import _call, outcome, points
 from poimen.gate._call import Ended, GivenUp, Raised, Value
 from poimen.gate.error_record import message_of, without_secret
-from poimen.gate.ladder import climb, read_answer, sendable
+from poimen.gate.ladder import climb, given, read_answer, sendable
 from poimen.gate.port import Closed, Dropped, Key, Known, Port, Stopped
 from poimen.kernel.effect_class import EffectClass
 from poimen.kernel.errors import Conflict, Fenced, StorageFailed, Suspended, invariant
@@ -375,7 +375,7 @@ async def _asked(
     ended = await call.end(timeout_s=terms.timeout_us / 1e6, grace_s=terms.grace_us / 1e6)
     match ended:
         case Value():
-            return ended.value
+            return given(ended.value)
         case Raised():
             return ended.error
         case GivenUp():

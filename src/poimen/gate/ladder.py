@@ -329,6 +329,13 @@ async def _probe(guard: Guard) -> None:
     )
 
 
+def given(found: object) -> object:
+    """What a probe gave, or an error in its place where it is no answer: by type, for a proxy may raise when asked."""
+    if issubclass(type(found), (effects.Landed, effects.Absent, effects.Unknown)):
+        return found
+    return TypeError(f"the probe returned {type(found).__name__}, not Landed, Absent or Unknown")
+
+
 def read_answer(answer: object, spec: ToolSpec) -> tuple[ProbeSays, str, Payload | None]:
     """What a probe's answer says. An error, a time-out or an odd shape is unknown, never absent."""
     match answer:
@@ -345,7 +352,7 @@ def read_answer(answer: object, spec: ToolSpec) -> tuple[ProbeSays, str, Payload
         case BaseException():
             return "unknown", f"{type(answer).__name__}: {message_of(answer)}"[:500], None
         case other:
-            return "unknown", f"the probe returned {type(other).__name__}, not Landed, Absent or Unknown", None
+            return "unknown", f"{type(other).__name__} is no answer of a probe", None
 
 
 def _words(evidence: object) -> str:

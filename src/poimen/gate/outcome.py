@@ -102,9 +102,10 @@ def judge(
     error = record_of(exc)
     if _interrupted(exc):
         return Maybe(error, "interrupted from outside")
-    if isinstance(exc, Rejected):
-        return RejectedBy(error, all_sends=exc.all_sends is True, rule="raised by the tool")
-    if isinstance(exc, NotSent):
+    cls = type(exc)  # asked by its type: an exception may raise, or lie, when it is asked for its `__class__`
+    if issubclass(cls, Rejected):
+        return RejectedBy(error, all_sends=getattr(exc, "all_sends", None) is True, rule="raised by the tool")
+    if issubclass(cls, NotSent):
         return Unsent(error, "raised by the tool")
     declared, trouble = _declared(exc, rejected=rejected, not_sent=not_sent)
     match declared:
@@ -116,7 +117,7 @@ def judge(
             pass
     if trouble:
         error = replace(error, fields={**error.fields, "predicate_error": trouble})
-    if isinstance(exc, Exception) and effect_class in {EffectClass.PURE, EffectClass.READ}:
+    if issubclass(cls, Exception) and effect_class in {EffectClass.PURE, EffectClass.READ}:
         return Failed(error, f"a {effect_class.name} leaves nothing unknown")
     if trouble:
         return Maybe(error, f"a declared predicate could not tell: {trouble}")
@@ -137,9 +138,14 @@ def _by_library(exc: BaseException, error: ErrorRecord) -> Raised:
 
 
 def _interrupted(exc: BaseException) -> bool:
-    if isinstance(exc, BaseExceptionGroup):
-        return exc.subgroup(_INTERRUPTS) is not None
-    return isinstance(exc, _INTERRUPTS)
+    return _is_any(exc, _INTERRUPTS)
+
+
+def _is_any(exc: BaseException, kinds: tuple[type[BaseException], ...]) -> bool:
+    """Whether an exception, or one in its group, is of these classes: by type, with nothing of its own code run."""
+    if issubclass(type(exc), BaseExceptionGroup):
+        return any(_is_any(one, kinds) for one in BaseExceptionGroup.exceptions.__get__(exc))
+    return issubclass(type(exc), kinds)
 
 
 def _declared(
@@ -185,16 +191,19 @@ def returned(value: object, parameters: Parameters, keep: Callable[[bytes], kept
 
 
 def judged(exc: BaseException, spec: ToolSpec, effect_class: EffectClass) -> kept.Outcome | None:
-    """The outcome of a body that raised, as recorded; None is *maybe*.
+    """The outcome of a body that raised, as recorded; None is *maybe*, and so is an error that cannot be judged.
 
     Arguments:
         exc: as the body raised it.
         spec: the tool's declaration.
         effect_class: the class in force.
     """
-    ending = judge(
-        exc, effect_class=effect_class, rejected=spec.rejected, not_sent=spec.not_sent, exchanges=spec.exchanges
-    )
+    try:
+        ending = judge(
+            exc, effect_class=effect_class, rejected=spec.rejected, not_sent=spec.not_sent, exchanges=spec.exchanges
+        )
+    except Exception:  # noqa: BLE001 (an exception of a user may do anything when it is looked at)
+        return None
     match ending:
         case RejectedBy():
             return kept.RejectedOutcome(error=ending.error, all_sends=ending.all_sends)
@@ -208,6 +217,4 @@ def judged(exc: BaseException, spec: ToolSpec, effect_class: EffectClass) -> kep
 
 def is_cancelled(exc: BaseException) -> bool:
     """Whether a body ended because it was cancelled, alone or in a group of its own."""
-    if isinstance(exc, BaseExceptionGroup):
-        return exc.subgroup(asyncio.CancelledError) is not None
-    return isinstance(exc, asyncio.CancelledError)
+    return _is_any(exc, (asyncio.CancelledError,))

@@ -36,6 +36,8 @@ _DEEPEST: Final = _MAX_DEPTH + 2
 """Of a line of ours: the event around a decision whose innermost value is empty brackets."""
 _STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _SHOWN_CHARS: Final = 200
+_SHOWN_KEY: Final = 40
+_SHOWN_PARTS: Final = 12
 _DIGITS: Final = 8
 _PLAIN: Final = (type(None), bool, int, float, str, list, dict)
 _KEYS: Final = {"intent": {"decision", "decision_id", "event"}, "commit": {"decision_id", "event"}}
@@ -143,7 +145,7 @@ def check_id(decision_id: object) -> None:
     if type(decision_id) is not str or not 1 <= len(decision_id) <= MAX_ID_CHARS:
         said = f"{len(decision_id)} characters" if isinstance(decision_id, str) else type(decision_id).__name__
         raise _not_storable("decision_id", f"an id is a plain str of 1 to {MAX_ID_CHARS} characters, not {said}")
-    _check(decision_id, "decision_id", 0)
+    _check(decision_id, ("decision_id",), 0)
     if what := in_force().in_name(decision_id):
         raise _not_storable("decision_id", what, hint="name the choice, not what was chosen")
 
@@ -155,7 +157,7 @@ def canonical(decision: object) -> str:
         NotStorable: with the path of the part that JSON cannot say, that would come back as something else, or that
             holds a secret.
     """
-    _check(decision, "decision", 0)
+    _check(decision, ("decision",), 0)
     text = _dumps(decision)
     if found := in_force().find(text.encode(), json.loads):
         hint = "record the choice without it: the code that acts on it knows where it is"
@@ -202,20 +204,34 @@ def _not_storable(path: str, why: str, *, hint: str = "") -> NotStorable:
     )
 
 
-def _check(value: object, path: str, depth: int) -> None:
+def _check(value: object, path: tuple[str, ...], depth: int) -> None:
     why = _refusal(value)
     if depth > _MAX_DEPTH:
-        path, why = short(path), f"it is nested more than {_MAX_DEPTH} deep, or contains itself"
+        why = f"it is nested more than {_MAX_DEPTH} deep, or contains itself"
     if why:
-        raise _not_storable(path, why)
+        raise _not_storable(_shown(path), why)
     if isinstance(value, list):
         for index, item in enumerate(value):
-            _check(item, f"{path}[{index}]", depth + 1)
+            _check(item, (*path, f"[{index}]"), depth + 1)
     elif isinstance(value, dict):
         for key, item in value.items():
             if type(key) is not str or not _is_text(key):
-                raise _not_storable(f"{path}[{key!r}]", f"a key must be plain text, not {type(key).__qualname__}")
-            _check(item, f"{path}.{key}" if key.isidentifier() else f"{path}[{key!r}]", depth + 1)
+                why = f"a key must be plain text, not {type(key).__qualname__}"
+                raise _not_storable(_shown((*path, _key(key))), why)
+            _check(item, (*path, _key(key)), depth + 1)
+
+
+def _key(key: object) -> str:
+    """A key as a part of a path, long ones cut."""
+    text = f".{key}" if isinstance(key, str) and key.isidentifier() else f"[{key!r}]"
+    return text if len(text) <= _SHOWN_KEY else f"{text[: _SHOWN_KEY - 1]}…{text[-1] if text[0] == '[' else ''}"
+
+
+def _shown(path: tuple[str, ...]) -> str:
+    """A path as a message shows it: the first parts and the last one."""
+    if len(path) > _SHOWN_PARTS:
+        path = (*path[: _SHOWN_PARTS - 1], "…", path[-1])
+    return "".join(path)
 
 
 def _refusal(value: object) -> str:
@@ -245,8 +261,10 @@ def _is_text(value: str) -> bool:
 def load(data: bytes, path: str) -> Fold:
     """Read a whole file; a torn last line is counted in `torn` and not part of `size`.
 
-    Torn is a last line that JSON refuses (a write reaches the disk in pages, in any order). No part of a line of
-    ours is JSON, so one that is and has no newline lacks only that: an editor or a crash took it.
+    Torn is a last line that JSON refuses and that lacks its end, or pages: a write reaches the disk in pages, in any
+    order, and one that did not arrive reads as NULs. Any other that JSON refuses was whole once, and acknowledged: it
+    is damaged, and never cut. No part of a line of ours is JSON, so one that is and has no newline lacks only that: an
+    editor or a crash took it.
 
     Arguments:
         data: the bytes of the file.
@@ -270,7 +288,7 @@ def load(data: bytes, path: str) -> Fold:
             if _depth(line) <= _DEEPEST:
                 raise
             _corrupt(path, number, f"its decision is nested more than {_MAX_DEPTH} deep")
-        if is_last and torn:
+        if is_last and torn and (end < 0 or b"\0" in line):
             if number == 1 and not _begins_like_ours(line):
                 _corrupt(path, number, "the file does not begin like a decision ledger")
             fold.torn = len(data) - fold.size
@@ -287,8 +305,10 @@ def _parse(line: bytes) -> tuple[Any, str, bool]:
     """The line's value, why there is none, and whether that may be a torn write (what we refuse ourselves is none)."""
     try:
         value = json.loads(line.decode(), object_pairs_hook=_unique, parse_constant=_refused, parse_float=_finite)
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        return None, f"it is no JSON ({error})", True
+    except json.JSONDecodeError as error:
+        return None, f"it is no JSON ({error})", error.msg != "Extra data" or b"\0" in line
+    except UnicodeDecodeError as error:
+        return None, f"it is no JSON ({error})", error.reason == "unexpected end of data" or b"\0" in line
     except ValueError as error:
         return None, f"it is no JSON of ours ({error})", False
     return value, "", False
@@ -314,7 +334,7 @@ def _problem(value: object) -> str:
         return f"its keys are {short(str(sorted(value)))}, those of this event are {sorted(_KEYS[kind])}"
     try:
         check_id(value["decision_id"])
-        _check(value.get("decision"), "decision", 0)
+        _check(value.get("decision"), ("decision",), 0)
     except NotStorable as error:
         return error.message
     return ""
@@ -352,7 +372,7 @@ def _corrupt(path: str, number: int, problem: str) -> NoReturn:
     raise Corrupt(
         f"line {number} of {path} cannot be used: {problem}",
         where=f"{path}:{number}",
-        why="nothing was changed; only a torn last line is ever cut",
+        why="nothing was changed; only a last line that lacks its end or pages of it is ever cut",
         hint=f"look at it (sed -n {number}p {path}), mend it or move the file away, and open it again",
         path=path,
         line=number,

@@ -110,6 +110,11 @@ def file_of(url: str) -> Path | None:
     return None if url.startswith("memory:") else _path(url)
 
 
+def _is_sqlites_own(url: str) -> bool:
+    """Whether it is a name that SQLite understands and we do not: taken for a path it would make files of that name."""
+    return url.startswith(("file:", ":memory:"))
+
+
 def sides_of(file: Path) -> Sides:
     """The files that belong to a log in a file: its WAL, what stands beside it. Nothing is looked at."""
     from poimen.log.disk.files import Sides  # noqa: PLC0415 (a backend is loaded when it is asked for)
@@ -131,6 +136,12 @@ def _path(url: str) -> Path:
             raise ConfigurationError("the name of the database is empty", hint="name a file, such as .poimen/poimen.db")
         if "\0" in url:
             raise ConfigurationError(f"{url!r} cannot be a path", hint="name a file, such as .poimen/poimen.db")
+        if _is_sqlites_own(url):
+            raise ConfigurationError(
+                f"{redacted(url)} names no log: it is a name of SQLite's own",
+                where=redacted(url),
+                hint=f"did you mean memory: (a new log in memory)? a file of this name is ./{redacted(url)}",
+            )
         return Path(url).expanduser()
     if scheme[1] in {"postgresql", "postgres"}:
         raise NotBuiltYet(
@@ -197,7 +208,7 @@ def _configured(db: object, project: Path) -> str:
 
 def _from(folder: Path, db: str) -> str:
     """A relative path in a file counts from that file."""
-    if db.startswith("memory:") or (_SCHEME.match(db) and not db.startswith("sqlite:///")):
+    if db.startswith("memory:") or _is_sqlites_own(db) or (_SCHEME.match(db) and not db.startswith("sqlite:///")):
         return db
     if _SCHEME.match(db):
         return f"sqlite:///{folder / db.removeprefix('sqlite:///')}"

@@ -14,7 +14,8 @@ import json
 import re
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import quote, quote_plus
 
 from poimen.secrecy.shapes import ESCAPES, NAMES, PLACEHOLDER, SHAPES, is_credentials, name_pattern, plain_name, sieve
 
@@ -63,7 +64,7 @@ class Rules:
         self._spelled = spelled
         self._shapes = [shape for shape in SHAPES if shape.id not in allowed]
         self._patterns = [re.compile(one) for one in patterns]
-        self._revealed: tuple[str, ...] = ()
+        self._revealed: tuple[_Form, ...] = ()
         self._beside = bool(self._patterns)
 
     @cached_property
@@ -121,7 +122,7 @@ class Rules:
         """What a text holds that is secret (`a GitHub token`), by its shape alone; "" for nothing."""
         if not self.active:
             return ""
-        if any(value in text for value in self._revealed):
+        if any(form.text in text for form in self._revealed):
             return "a secret that was revealed here"
         if any(pattern.search(text) for pattern in self._patterns):
             return "what a configured pattern says is secret"
@@ -144,7 +145,7 @@ class Rules:
         """Whether JSON may hold what no beginning tells: what fits a configured pattern, or was revealed."""
         if self._patterns:
             return True
-        return any(json.dumps(value, ensure_ascii=False)[1:-1].encode() in body for value in self._revealed)
+        return any(form.stored in body for form in self._revealed)
 
     def _in_tree(self, tree: Any, *, hidden: str) -> tuple[list[str], str] | None:
         """The path from the inner end, and what is there. `hidden`: the name above that makes texts secret."""
@@ -202,8 +203,8 @@ class Rules:
     def _without(self, text: str) -> str:
         if not self._beside and not self._looks_secret(text):
             return text
-        for value in sorted(self._revealed, key=len, reverse=True):
-            text = text.replace(value, REDACTED)
+        for form in self._revealed:
+            text = text.replace(form.text, REDACTED)
         for pattern in self._patterns:
             text = pattern.sub(REDACTED, text)
         text = self._any_shape.sub(_shape_redacted, text)
@@ -212,10 +213,38 @@ class Rules:
     # ---- what was revealed -----------------------------------------------------------------------------------
 
     def learn(self, value: str) -> None:
-        """Take note of a secret that was revealed in this process: it counts as one wherever it is met."""
-        if len(value) >= _SHORTEST:
-            self._revealed = tuple({*self._revealed, value})  # at once: threads look through it
-            self._beside = True
+        """Take note of a secret that was revealed in this process: it counts as one wherever it is met.
+
+        Escaped once, by Python's `repr`, as JSON, as part of a URL or of a form, it is the same secret; so each look
+        seeks at most seven texts a secret, one where nothing in it needs an escape. They are made here, once.
+        """
+        if len(value) < _SHORTEST or any(form.text == value for form in self._revealed):
+            return
+        forms = {*self._revealed, *(_Form(text, _stored(text)) for text in _escaped(value))}
+        self._revealed = tuple(sorted(forms, key=_length, reverse=True))  # at once: threads look through it
+        self._beside = True
+
+
+class _Form(NamedTuple):
+    """A text in which a revealed secret may stand, and how that is stored inside of JSON."""
+
+    text: str
+    stored: bytes
+
+
+def _length(form: _Form) -> int:
+    return len(form.text)
+
+
+def _stored(text: str) -> bytes:
+    return json.dumps(text, ensure_ascii=False)[1:-1].encode("utf-8", "surrogatepass")
+
+
+def _escaped(value: str) -> set[str]:
+    """A secret as it is, and as it is when it was escaped once."""
+    raw = value.encode("utf-8", "surrogatepass")
+    as_json = {json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]}
+    return {value, repr(value)[1:-1], *as_json, quote(raw, safe=""), quote(raw), quote_plus(raw)}
 
 
 def _hidden(hit: re.Match[str]) -> str:

@@ -43,13 +43,16 @@ class Shape:
 
 
 _START: Final = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrtbf]))"
+_BREAK: Final = r"(?:\s|\\{1,8}(?:[nrt]|u000[ad])){0,20}"
+_TO_KEY: Final = _BREAK + r"(?:[A-Z][A-Za-z-]{1,30}: ?[^\r\n\\]{1,200}(?:[\r\n]|\\{1,8}[nru])" + _BREAK + r"){0,6}"
+"""Between the marker of a key and its first line: breaks, escaped or not, and headers (RFC 1421; OpenPGP)."""
 _LONG: Final = r"(?=[^\s\"']{0,200}[0-9])"
 
 SHAPES: Final = (
     Shape(
         id="pem",
         says="a private key",
-        pattern=r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?=[\s\S]{0,400}?[A-Za-z0-9+/]{20})"
+        pattern=r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?=" + _TO_KEY + r"[A-Za-z0-9+/]{20})"
         r"(?s:.*?(?:-----END [A-Z0-9 ]{0,40}-----|\Z))",
         begins=("----begin ",),
     ),
@@ -62,7 +65,8 @@ SHAPES: Final = (
     Shape(
         id="sk",
         says="an API key",
-        pattern=_START + r"sk-[\w-]{0,40}?(?=[A-Za-z]{0,40}[0-9])[A-Za-z0-9]{12,}[\w-]*",
+        pattern=_START + r"sk-(?:(?:proj|svcacct|admin|ant-[a-z]{2,8}[0-9]{2}|or-v[0-9]|lf)-(?=[A-Za-z_-]{0,40}[0-9])"
+        r"[\w-]{12,}|(?:[A-Za-z0-9]{1,12}-){0,2}(?=[A-Za-z]{0,40}[0-9]{1,20}[A-Za-z])[A-Za-z0-9]{20,}[\w-]*)",
         begins=("sk-[a-z0-9_-]{12}",),
     ),
     Shape(
@@ -87,7 +91,8 @@ SHAPES: Final = (
     Shape(
         id="slack",
         says="a Slack token",
-        pattern=_START + r"(?:xox[a-z]-|xapp-)(?=[\w-]{0,80}[0-9])[\w-]{10,}",
+        pattern=_START + r"(?:(?:xox[a-eoprs]|xapp)-[0-9]{1,20}-[\w-]{8,}|"
+        r"xox[a-eprs]-(?=[A-Za-z]{0,40}[0-9])[A-Za-z0-9]{20,}[\w-]*)",
         begins=("xox[a-z]-", "xapp-"),
     ),
     Shape(
@@ -114,7 +119,7 @@ SHAPES: Final = (
     Shape(
         id="url",
         says="a URL with a password",
-        pattern=r"(?<=://)[^\s/?#@:\"'<>]{0,200}:(?P<hidden_url>[^\s/?#@\"'<>]{1,400})@",
+        pattern=r"(?<=://)[^\s/?#@:\"'<>]{0,200}:(?P<hidden_url>[^\s/?#@\"'<>,;|]{1,400})@(?!sha[0-9]{3}:)",
         begins=(r"//[^/\"?#@\s:]*:[^/\"?#@\s]*@",),
     ),
 )

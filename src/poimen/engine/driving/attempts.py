@@ -67,7 +67,7 @@ class Attempts:
         match ended:
             case Value():
                 self._returned(call, attempt, ended.value)
-            case GivenUp() | Raised(error=asyncio.CancelledError(), told_to_stop="timeout"):
+            case GivenUp() | Raised(told_to_stop="timeout", error=asyncio.CancelledError()):
                 self._failed(call, attempt, TimeoutError(f"{call.spec.name} did not end in time"))
             case Raised():
                 self._failed(call, attempt, ended.error)
@@ -221,7 +221,7 @@ class Attempts:
 
     def _failed(self, call: Call, attempt: int, error: BaseException) -> None:
         driver = self.driver
-        if isinstance(error, asyncio.CancelledError) and (call.future.cancel_asked or driver.cancelled):
+        if issubclass(type(error), asyncio.CancelledError) and (call.future.cancel_asked or driver.cancelled):
             driver.submit((AttemptCancelled(step=call.key, attempt=attempt, why=driver.why_cancelled()),))
             return
         self.originals[call.key] = error

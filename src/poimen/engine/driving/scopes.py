@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import hashlib
+import os
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 from poimen._typing import override
@@ -115,6 +116,7 @@ class Scope:
 
     def __init__(self, driver: Driver) -> None:
         self.driver = driver
+        self.pid = os.getpid()
         self.timers: dict[int, RunTimer] = {}
         self.timers_made = 0
         self.handed: list[Place] = []
@@ -337,6 +339,7 @@ class BodyScope:
     """What stands behind a tool's body, its probe or its undo: it may know its request id, and make no effect."""
 
     def __init__(self, where: Current, request_id: str, *, probing: bool) -> None:
+        self.pid = os.getpid()
         self._current = where
         self._request_id = request_id
         self._where = "a probe" if probing else "a tool"

@@ -278,8 +278,5 @@ def _retryable(spec: ToolSpec, error: BaseException) -> bool:
         except Exception:  # noqa: BLE001 (a predicate of the user)
             _log.exception("retry_on= of %s (%s) raised: the attempt is not repeated", spec.name, spec.where)
             return False
-    if isinstance(error, NotSent):
-        return True
-    if isinstance(error, PoimenError):
-        return False
-    return isinstance(error, Exception)
+    cls = type(error)  # not by its `__class__`, which may raise
+    return issubclass(cls, NotSent) or (issubclass(cls, Exception) and not issubclass(cls, PoimenError))

@@ -100,6 +100,7 @@ class ThreadScope:
 
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
+        self.pid = scope.pid
         self.thread = 0
 
     def call(self, spec: ToolSpec, packed: bytes, options: Options) -> Coroutine[Any, Any, Any]:  # noqa: ARG002

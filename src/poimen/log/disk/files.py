@@ -229,13 +229,38 @@ def holds_anything(db: Path) -> bool:
         return False
 
 
-def is_same(path: str, found: os.stat_result) -> bool:
-    """Whether the path names the file that was found there before. Each transaction asks: 2 µs."""
-    try:
-        now = os.stat(path)  # noqa: PTH116 (a Path would double the time)
-    except OSError:
-        return False
-    return now.st_ino == found.st_ino and now.st_dev == found.st_dev
+class Found:
+    """Files as they were found at their paths: whether those still name them. Each transaction asks.
+
+    Arguments:
+        path: of a file that exists.
+    """
+
+    __slots__ = ("_found",)
+
+    def __init__(self, path: Path) -> None:
+        self._found: tuple[tuple[str, int, int], ...] = ()
+        self.add(path)
+
+    def add(self, path: Path) -> None:
+        """Look after one more file, which exists.
+
+        Raises:
+            OSError: it does not.
+        """
+        found = path.stat()
+        self._found += ((str(path), found.st_ino, found.st_dev),)
+
+    def moved(self) -> str:
+        """The first path that names its file no longer; "" when all do: 2 µs a file."""
+        for path, ino, dev in self._found:
+            try:
+                now = os.stat(path)  # noqa: PTH116 (a Path would double the time)
+            except OSError:
+                return path
+            if now.st_ino != ino or now.st_dev != dev:
+                return path
+        return ""
 
 
 def make_directory(path: Path) -> None:

@@ -73,7 +73,7 @@ class Handle:
         self.settling = False
         self.workers = locks.Workers(self.sides.workers)
         self._pid = os.getpid()
-        self._path, self._file = str(db), db.stat()
+        self._files = files.Found(db)
         self._version: int | None = None
         self._pages = 0
         self._checkpoint_at = CHECKPOINT_PAGES
@@ -83,6 +83,7 @@ class Handle:
             self._connection = connect.connect(db, vfs=vfs)
         except (apsw.Error, OSError) as error:
             raise connect.translated(error, db, "opening") from error
+        self._files.add(self.sides.wal)
         self.execute: Callable[..., Any] = self._connection.cursor().execute
         self.executemany: Callable[..., Any] = self._connection.cursor().executemany
         self._connection.set_wal_hook(self._wal_has)
@@ -137,15 +138,14 @@ class Handle:
             )
 
     def refuse_moved(self) -> None:
-        """Stop for good when the path no longer names the file that is open.
+        """Stop for good when a path no longer names the file that is open there: the database, or its WAL.
 
         Raises:
             StorageFailed: when it was moved, removed or replaced.
         """
-        if files.is_same(self._path, self._file):
-            return
-        self.die("the file was moved, removed or replaced while it was open")
-        self.guard()
+        if moved := self._files.moved():
+            self.die(f"{moved} was moved, removed or replaced while it was open")
+            self.guard()
 
     def rows(self, sql: str, values: tuple[Any, ...] = ()) -> list[Any]:
         """All rows of one statement, so that no reader stays open.
@@ -335,7 +335,7 @@ class Handle:
         if self.dead:
             self.release()
             return
-        if files.is_same(self._path, self._file) and not self.sides.doubt.exists() and self._open.try_exclusive():
+        if not self._files.moved() and not self.sides.doubt.exists() and self._open.try_exclusive():
             try:
                 self.truncate("closing")
                 self._connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)

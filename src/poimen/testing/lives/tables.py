@@ -38,7 +38,7 @@ Seen: TypeAlias = Callable[[Path], Iterable[str]]
 
 _MARGIN_S: Final = 5.0
 _SHOWN: Final = 2
-_ENDS: Final = frozenset({"intent.committed.v1", "intent.resolved.v1", "intent.read_dropped.v1"})
+_ENDS: Final = frozenset({"intent.committed.v1", "intent.resolved.v1", "intent.read_dropped.v2"})
 
 
 def lines_of(folder: Path) -> list[str]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from poimen.log.api import Record
     from poimen.testing.schedules.traces import Simulation
 
-_CLOSING: Final = frozenset({"intent.committed.v1", "intent.resolved.v1", "intent.read_dropped.v1"})
+_CLOSING: Final = frozenset({"intent.committed.v1", "intent.resolved.v1", "intent.read_dropped.v2"})
 _ATTEMPT_ENDS: Final = frozenset(
     f"attempt.{how}.v1" for how in ("succeeded", "failed", "timed_out", "indeterminate", "cancelled")
 )
