@@ -17,7 +17,7 @@ from poimen.declare import values
 from poimen.gate.error_record import LONGEST, message_of
 from poimen.gate.port import Closed, Landed, ProbeSays, Stopped, Unknown
 from poimen.kernel.effect_class import EffectClass, key_ttl_us
-from poimen.kernel.errors import NotStorable
+from poimen.kernel.errors import NotSent, NotStorable
 from poimen.kernel.intent import (
     IntentDemoted,
     IntentProbed,
@@ -36,7 +36,7 @@ from poimen.kernel.resolution import (
     Ruling,
     SendAgain,
     backoff_us,
-    key_lapse,
+    lapse_now,
     rule,
 )
 from poimen.secrecy.speaking import logger, redacted
@@ -54,8 +54,8 @@ PAUSE_S = 0.2
 
 EARLY: Final = 4
 """A send begins in the first of so many parts of its time, or another record says that it begins now."""
-LATE_US: Final = 5 * clock.US
-"""A record that took longer to become durable has waited: the key is looked at again, in microseconds."""
+LEASE_OVER: Final = "the lease ended before the call"
+TIME_OVER: Final = "the time of this send was over before the call"
 
 TOLD_US = 2 * clock.US
 """A wait for the next question that is shorter is not told, in microseconds."""
@@ -114,7 +114,7 @@ def probe_loaded(spec: ToolSpec, terms: Terms) -> bool:
     return spec.probe_name is not None and (terms.probe, terms.probe_version) == (spec.probe_name, spec.version)
 
 
-async def sendable(guard: Guard, *, planned_us: int, begun_us: int) -> tuple[str, int]:
+async def sendable(guard: Guard, *, begun_us: int) -> tuple[str, int]:
     """Whether a send may be made, now that its Dispatched is durable.
 
     Its time counts from a record: by that, whoever drives the run next knows when it must have ended. Where much of it
@@ -122,8 +122,7 @@ async def sendable(guard: Guard, *, planned_us: int, begun_us: int) -> tuple[str
 
     Arguments:
         guard: about to call its tool.
-        planned_us: when the send was ruled, of the clock that only goes on, in microseconds.
-        begun_us: the time of its Dispatched, likewise.
+        begun_us: the time of its Dispatched, of the clock that only goes on, in microseconds.
 
     Returns:
         Why it may not be made, empty when it may; from when on its time counts.
@@ -132,15 +131,40 @@ async def sendable(guard: Guard, *, planned_us: int, begun_us: int) -> tuple[str
     """
     why, now_us = await _held_back(guard), clock.boot_us()
     late = (now_us - begun_us) * EARLY > guard.terms.timeout_us
-    fresh = not (late or now_us - planned_us > LATE_US) or _first_of_its_key(guard)
     if late and not why:
         begun_us = await _begins_late(guard)
         why = await _held_back(guard) if guard.port.intent(guard.key).open else "it was closed before the call"
     if not why and clock.boot_us() >= begun_us + guard.terms.timeout_us:
-        why = "the time of this send was over before the call"
-    if not why and not fresh:
-        why = _lapsed_meanwhile(guard)
-    return why, begun_us
+        why = TIME_OVER
+    return why or last_look(guard, begun_us), begun_us
+
+
+def last_look(guard: Guard, begun_us: int) -> str:
+    """What is looked at again with nothing between it and the first line of the body: lease, time, key.
+
+    Time passes after every ruling, in lines, locks and stopped processes; an absence that was confirmed does not age.
+    It looks at what is known here and asks nobody. A plain function asks it from its thread, where its time begins.
+
+    Arguments:
+        guard: about to call its tool.
+        begun_us: from when on the time of the send counts, of the clock that only goes on, in microseconds.
+
+    Returns:
+        Why the call may not be made now; empty while it may.
+
+    Source: docs/decisions/0015-which-clock-counts.md.
+    """
+    if guard.port.lease_left_now_s() <= 0:
+        return LEASE_OVER
+    if guard.spec.is_async and clock.boot_us() >= begun_us + guard.terms.timeout_us:
+        return TIME_OVER
+    if key_ttl_us(guard.terms) is None:
+        return ""
+    intent = guard.port.intent(guard.key)
+    if guard.port.request(intent.pending.request_id).sends <= 1:  # the key's life begins with this send
+        return ""
+    lapse = lapse_now(facts_of(guard, intent))
+    return f"{lapse} before the call: the send has waited" if lapse is not None else ""
 
 
 async def _begins_late(guard: Guard) -> int:
@@ -156,22 +180,32 @@ async def _held_back(guard: Guard) -> str:
     lease_left_s = await guard.port.lease_left_s()
     if guard.called_off:
         return f"called off before the call: {guard.called_off}"
-    return "the lease ended before the call" if lease_left_s <= 0 else ""
+    return LEASE_OVER if lease_left_s <= 0 else ""
 
 
-def _first_of_its_key(guard: Guard) -> bool:
-    """Whether nothing was sent under this request id before, or it has no key."""
-    intent = guard.port.intent(guard.key)
-    if key_ttl_us(guard.terms) is None or intent.demoted_to is not None:
-        return True
-    return guard.port.request(intent.pending.request_id).first_dispatched_at == intent.sends[-1].at
+class LastLook:
+    """Looks once more when the turn of a body has come, which may be long after it was given one.
 
+    Arguments:
+        guard: about to call its tool.
+        begun_us: see `last_look`.
+    """
 
-def _lapsed_meanwhile(guard: Guard) -> str:
-    first = guard.port.request(guard.port.intent(guard.key).pending.request_id).first_dispatched_at
-    now_us, latest_us = clock.wall_us(), guard.port.latest_at
-    lapse = key_lapse(guard.terms, first_dispatched_at_us=first, now_us=now_us, latest_known_us=latest_us)
-    return f"{lapse} before the call: its record has waited for the log" if lapse is not None else ""
+    __slots__ = ("_begun_us", "_guard", "refused")
+
+    def __init__(self, guard: Guard, begun_us: int) -> None:
+        self._guard, self._begun_us = guard, begun_us
+        self.refused = ""
+
+    def __call__(self) -> None:
+        """Let the body begin.
+
+        Raises:
+            NotSent: it must not.
+        """
+        self.refused = last_look(self._guard, self._begun_us)
+        if self.refused:
+            raise NotSent(self.refused)
 
 
 async def climb(guard: Guard) -> Closed:

@@ -214,6 +214,11 @@ def judged(exc: BaseException, spec: ToolSpec, effect_class: EffectClass) -> kep
             return None
 
 
+def not_called(why: str) -> kept.NotSentOutcome:
+    """The outcome of a send whose body was not entered."""
+    return kept.NotSentOutcome(error=kept.ErrorRecord(type=kept.NOT_CALLED, message=why))
+
+
 def is_cancelled(exc: BaseException) -> bool:
     """Whether a body ended because it was cancelled, alone or in a group of its own."""
     if isinstance(exc, BaseExceptionGroup):

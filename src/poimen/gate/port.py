@@ -134,6 +134,10 @@ class Port(Protocol):
         """Seconds until this worker's right to send ends, the margin taken off; asked of a locked log, it waits."""
         ...
 
+    def lease_left_now_s(self) -> float:
+        """The same as known here and now, without asking; from any thread."""
+        ...
+
     @property
     def epoch(self) -> int:
         """The epoch under which this guard works."""

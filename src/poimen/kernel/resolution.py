@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, assert_never
 
-from poimen.kernel.effect_class import EffectClass, Terms, key_ttl_us, stricter_class
+from poimen.kernel.effect_class import EffectClass, KeyLapse, Terms, key_lapse, stricter_class
 from poimen.kernel.errors import invariant
 
 _SECOND: Final = 1_000_000
@@ -52,8 +52,6 @@ Rule: TypeAlias = Literal[
     "at-most-once",
 ]
 """The names of the rules; they are in records, so a name never changes its meaning."""
-
-KeyLapse: TypeAlias = Literal["key-expired", "key-ttl-unknown", "clock-went-back"]
 
 
 # ---- facts -------------------------------------------------------------------------------------------------
@@ -185,9 +183,7 @@ def rule(facts: Facts) -> Ruling:
 
     Source: design protocol.md, section 4.
     """
-    effect_class = facts.terms.effect_class
-    if facts.demoted_to is not None:
-        effect_class = stricter_class(effect_class, facts.demoted_to)
+    effect_class = _in_force(facts)
     for reading in facts.readings:
         if reading.answer == "landed":
             return Land(at_us=reading.at_us, rule="probe-landed", inputs={"reading_at_us": reading.at_us})
@@ -207,38 +203,26 @@ def rule(facts: Facts) -> Ruling:
     assert_never(effect_class)
 
 
-def key_deadline_us(terms: Terms, first_dispatched_at_us: int) -> int | None:
-    """From when on the request id may not be sent any more; None where no key binds.
+def lapse_now(facts: Facts) -> KeyLapse | None:
+    """Why the request id may not be sent at this moment; None too where no key binds. Asked right before the call.
 
-    The key's age counts from the first Dispatched of the request id; the margin is the tool's timeout and grace, so
-    that a send begun just before the deadline has ended while the far side still remembers. Recovery takes
-    the nearest deadline first.
-
-    Source: design protocol.md, section 4.
+    An effect that was demoted from KEYED is sent on a confirmed absence, which does not age: no send is left that could
+    land.
     """
-    ttl_us = key_ttl_us(terms)
-    return None if ttl_us is None else first_dispatched_at_us + ttl_us - terms.margin_us
+    match _in_force(facts):
+        case EffectClass.KEYED:
+            return _lapse(facts)
+        case EffectClass.PROBE:
+            bound = facts.terms.effect_class is EffectClass.PROBE and facts.terms.ttl_us is not None
+            # An older KEYED declaration bounds this probe: its key must live, and must not have lapsed on record.
+            return None if not bound else "key-expired" if facts.lapsed else _lapse(facts)
+        case EffectClass.PURE | EffectClass.READ | EffectClass.IDEMPOTENT | EffectClass.AT_MOST_ONCE:
+            return None
 
 
-def key_lapse(terms: Terms, *, first_dispatched_at_us: int, now_us: int, latest_known_us: int) -> KeyLapse | None:
-    """Why the request id may not be sent now; None while it may. To be asked before every send.
-
-    Arguments:
-        terms: in force.
-        first_dispatched_at_us: the first Dispatched of the request id (before it, nothing binds: do not ask).
-        now_us: the wall clock.
-        latest_known_us: the largest time of any record of the run.
-
-    Source: design protocol.md, section 4 ("a clock that went back = expired; unknown ttl = 0").
-    """
-    deadline_us = key_deadline_us(terms, first_dispatched_at_us)
-    if deadline_us is None:
-        return None
-    if terms.ttl_us is None:
-        return "key-ttl-unknown"
-    if now_us < max(latest_known_us, first_dispatched_at_us):
-        return "clock-went-back"
-    return "key-expired" if now_us >= deadline_us else None
+def _in_force(facts: Facts) -> EffectClass:
+    stored = facts.terms.effect_class
+    return stored if facts.demoted_to is None else stricter_class(stored, facts.demoted_to)
 
 
 def backoff_us(n: int) -> int:
@@ -251,7 +235,7 @@ def backoff_us(n: int) -> int:
 
 
 def _keyed(facts: Facts) -> Ruling:
-    lapse = _lapse(facts)
+    lapse = lapse_now(facts)
     may_ask = facts.terms.probe is not None
     if lapse is None:
         used_up = facts.sends >= facts.terms.max_sends
@@ -268,12 +252,9 @@ def _keyed(facts: Facts) -> Ruling:
 
 
 def _by_probe(facts: Facts) -> Ruling:
-    terms = facts.terms
-    if terms.effect_class is EffectClass.PROBE and terms.ttl_us is not None:
-        # An older KEYED declaration bounds this probe: its key must live, and must not have lapsed on record.
-        lapse = "key-expired" if facts.lapsed else _lapse(facts)
-        if lapse is not None:
-            return _at_most_once(facts, (_from_probe(lapse, _key_inputs(facts)),))
+    lapse = lapse_now(facts)
+    if lapse is not None:
+        return _at_most_once(facts, (_from_probe(lapse, _key_inputs(facts)),))
     return _probed(facts, ())
 
 

@@ -149,11 +149,12 @@ class Driver:
         """Seconds until this worker's right to send ends, the margin taken off; one that ran out is asked for anew."""
         if self.dropped and self.draining:  # this process ends: nobody would hear what becomes of it
             return 0.0
-        if self._lease_left_s() <= 0:
+        if self.lease_left_now_s() <= 0:
             await self.worker.ask_for(self)
-        return self._lease_left_s()
+        return self.lease_left_now_s()
 
-    def _lease_left_s(self) -> float:
+    def lease_left_now_s(self) -> float:
+        """The same as known here and now."""
         return (self.lease.until - clock.boot_us()) / 1e6 - self.worker.dispatch_margin_s
 
     def on_indeterminate(self, spec: ToolSpec | None, call: Call | None) -> OnUnknown:

@@ -23,10 +23,9 @@ from poimen.engine.eventloop.loop import empty
 from poimen.gate.guard import Guard
 from poimen.gate.port import Closed, Dropped, Key, Known, Landed, Stopped, Unknown
 from poimen.gate.request_id import generation, read_request_id, request_id
-from poimen.kernel.effect_class import EffectClass, Terms, stricter
+from poimen.kernel.effect_class import EffectClass, Terms, key_lapse, stricter
 from poimen.kernel.errors import CodeChanged, PoimenError, Suspended
 from poimen.kernel.intent import IntentDemoted, IntentPending, RuleApplied, short
-from poimen.kernel.resolution import key_lapse
 from poimen.secrecy.speaking import logger
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from poimen.engine.driving.driver import Driver
     from poimen.kernel.events import Event
     from poimen.kernel.intent import LateOutcome, Outcome, Payload
-    from poimen.kernel.views import IntentView, RequestView
+    from poimen.kernel.views import IntentView
 
 _log: Final = logger("poimen.run")
 
@@ -52,6 +51,7 @@ class EffectPort:
         self.threads = driver.worker.threads
         # Asked several times in each effect: the run answers by itself.
         self.intent, self.stopping, self.lease_left_s = driver.intent, driver.stopping, driver.lease_left_s
+        self.lease_left_now_s, self.request = driver.lease_left_now_s, driver.view.requests.__getitem__
 
     def append(self, *events: Event) -> Awaitable[int]:
         """Append under the run's epoch; durable once awaited."""
@@ -91,10 +91,6 @@ class EffectPort:
             self._driver.submit((_applied(key, "call-ended", "unknown"),))
         self._driver.worker.lingering.body_ended(self._driver)
         self._driver.loop.arm()
-
-    def request(self, request_id: str) -> RequestView:
-        """What is known of a request id."""
-        return self._driver.view.requests[request_id]
 
     def closing(self, key: Key, outcome: Outcome) -> tuple[Event, ...]:
         """The end of the attempt, where the tool is its own step."""
