@@ -23,9 +23,9 @@ from poimen.declare.specs import ToolSpec
 from poimen.gate import _call, outcome, points
 from poimen.gate._call import Ended, GivenUp, Raised, Value
 from poimen.gate.error_record import message_of, without_secret
-from poimen.gate.ladder import LastLook, climb, read_answer, sendable
+from poimen.gate.ladder import LastLook, climb, sendable
 from poimen.gate.port import Closed, Dropped, Key, Known, Port, Stopped
-from poimen.kernel.effect_class import EffectClass
+from poimen.kernel.effect_class import EffectClass, counts_time
 from poimen.kernel.errors import Conflict, Fenced, StorageFailed, Suspended, invariant
 from poimen.kernel.intent import LateOutcome
 from poimen.kernel.plan import Answer, Claim, Plan, Send, Then, plan
@@ -138,7 +138,8 @@ class Guard:
 
     async def proceed(self) -> Closed:
         """Go on from a durable Pending, or from a send that is known to have done nothing."""
-        planned = plan(self.port.intent(self.key), Send(called_off=self.called_off))
+        send_it = Send(called_off=self.called_off, boot_us=clock.boot_us() if counts_time(self.terms) else 0)
+        planned = plan(self.port.intent(self.key), send_it)
         if planned.then is Then.LEAVE or planned.then is Then.CLIMB:
             return await self.climb()
         if planned.then is not Then.CALL:
@@ -337,7 +338,7 @@ async def ask_once(
     invariant(spec.probe is not None, "only a tool with a probe is asked", tool=spec.name)
     args, kwargs = spec.parameters.unpack(packed)
     found = await _asked(spec, args, kwargs, caller, threads, terms=intent.pending.terms, intent_id=str(intent.id))
-    said, evidence, value = read_answer(found, spec)
+    said, evidence, value = outcome.read_answer(found, spec)
     match found:
         case effects.Landed() | effects.Absent() | effects.Unknown():
             return found, said, evidence, value

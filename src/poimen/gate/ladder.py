@@ -12,13 +12,13 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from poimen import clock, effects
-from poimen.declare import values
-from poimen.gate.error_record import LONGEST, message_of
-from poimen.gate.port import Closed, Landed, ProbeSays, Stopped, Unknown
-from poimen.kernel.effect_class import EffectClass, key_ttl_us
-from poimen.kernel.errors import NotSent, NotStorable
+from poimen import clock
+from poimen.gate import outcome
+from poimen.gate.port import Closed, Landed, Stopped, Unknown
+from poimen.kernel.effect_class import EffectClass, counts_time, key_ttl_us
+from poimen.kernel.errors import NotSent
 from poimen.kernel.intent import (
+    BEGINS_LATE,
     IntentDemoted,
     IntentProbed,
     IntentResolved,
@@ -39,13 +39,12 @@ from poimen.kernel.resolution import (
     lapse_now,
     rule,
 )
-from poimen.secrecy.speaking import logger, redacted
+from poimen.secrecy.speaking import logger
 
 if TYPE_CHECKING:
     from poimen.declare.specs import ToolSpec
     from poimen.gate.guard import Guard
     from poimen.kernel.effect_class import Terms
-    from poimen.kernel.intent import Payload
     from poimen.kernel.views import IntentView, RequestView
 
 PAUSE_S = 0.2
@@ -73,13 +72,21 @@ def facts_of(guard: Guard, intent: IntentView) -> Facts:
         guard.terms,
         guard.port.request(intent.pending.request_id),
         taken_us=guard.port.lease_taken_at,
+        taken_boot_us=guard.port.lease_taken_boot,
         latest_us=guard.port.latest_at,
         loaded=probe_loaded(guard.spec, guard.terms),
     )
 
 
 def facts_from(
-    intent: IntentView, terms: Terms, request: RequestView, *, taken_us: int, latest_us: int, loaded: bool
+    intent: IntentView,
+    terms: Terms,
+    request: RequestView,
+    *,
+    taken_us: int,
+    latest_us: int,
+    loaded: bool,
+    taken_boot_us: int = 0,
 ) -> Facts:
     """The facts of an open intent, for the ladder and for those who look at it.
 
@@ -90,9 +97,10 @@ def facts_from(
         taken_us: when whoever drives the run took it, in microseconds since the Unix epoch.
         latest_us: the largest time of any record of the run, likewise.
         loaded: the probe in the terms is loaded there.
+        taken_boot_us: when it was taken by the boot clock of this machine; 0: not known.
     """
     last = intent.sends[-1]
-    since = [event for lsn, event in intent.probes if lsn > last.lsn and event.by == LADDER]
+    since = [event for lsn, event, _ in intent.probes if lsn > last.lsn and event.by == LADDER]
     return Facts(
         terms=terms,
         sends=len(intent.sends),
@@ -101,11 +109,18 @@ def facts_from(
         lease_taken_at_us=taken_us,
         now_us=clock.wall_us(),
         latest_known_us=latest_us,
-        readings=tuple(Reading(at_us=e.asked_at, answer=e.answer) for _, e in intent.probes if e.by == LADDER),
+        readings=tuple(
+            Reading(at_us=e.asked_at, answer=e.answer, boot_age_us=clock.boot_age_us(e.boot_us, boot))
+            for _, e, boot in intent.probes
+            if e.by == LADDER
+        ),
         probing_since_us=since[0].asked_at if since else None,
         probe_loaded=loaded,
         demoted_to=intent.demoted_to,
         lapsed=intent.lapsed,
+        first_boot_age_us=clock.boot_age_us(*request.first_boot),
+        last_boot_age_us=clock.boot_age_us(*last.boot),
+        lease_boot_age_us=clock.boot_age_us(taken_boot_us, clock.boot_mark()),
     )
 
 
@@ -170,8 +185,10 @@ def last_look(guard: Guard, begun_us: int) -> str:
 async def _begins_late(guard: Guard) -> int:
     step, attempt, ordinal = guard.key
     inputs = {"dispatched_us": guard.port.intent(guard.key).sends[-1].at}
+    if counts_time(guard.terms):
+        inputs["boot_us"] = clock.boot_us()
     late = RuleApplied(
-        step=step, attempt=attempt, ordinal=ordinal, rule="begins-late", inputs=inputs, result="begins now"
+        step=step, attempt=attempt, ordinal=ordinal, rule=BEGINS_LATE, inputs=inputs, result="begins now"
     )
     return await guard.port.append(late)
 
@@ -244,7 +261,7 @@ async def climb(guard: Guard) -> Closed:
                 if not guard.stopping and guard.port.intent(guard.key).open:
                     await _probe(guard)
             case Land():
-                reading = next(e for _, e in reversed(intent.probes) if e.answer == "landed" and e.by == LADDER)
+                reading = next(e for _, e, _ in reversed(intent.probes) if e.answer == "landed" and e.by == LADDER)
                 resolved = IntentResolved(
                     step=step,
                     attempt=attempt,
@@ -329,7 +346,7 @@ async def _pause(guard: Guard, until_us: int) -> None:
 
 def _tell(intent: IntentView, ruling: AskProbe) -> None:
     """Tell whoever watches when a probe is asked again, where that is not at once: nothing else is heard until then."""
-    answers = [event.answer for _, event in intent.probes if event.by == LADDER]
+    answers = [event.answer for _, event, _ in intent.probes if event.by == LADDER]
     now_us = clock.wall_us()
     if not answers or ruling.at_us - now_us < TOLD_US:
         return
@@ -341,8 +358,8 @@ def _tell(intent: IntentView, ruling: AskProbe) -> None:
 
 async def _probe(guard: Guard) -> None:
     step, attempt, ordinal = guard.key
-    asked_at = clock.wall_us()
-    said, evidence, value = read_answer(await guard.ask_probe(), guard.spec)
+    asked_at, boot_us = clock.wall_us(), clock.boot_us()
+    said, evidence, value = outcome.read_answer(await guard.ask_probe(), guard.spec)
     if guard.running and said == "absent":  # what is still at work here may land yet
         said, evidence = "unknown", f"absent, but the body of the send still runs: {evidence}"
     await guard.port.append(
@@ -354,35 +371,7 @@ async def _probe(guard: Guard) -> None:
             evidence=evidence,
             by=LADDER,
             asked_at=asked_at,
+            boot_us=boot_us,
             value=guard.port.keep(value) if isinstance(value, bytes) else value,
         )
     )
-
-
-def read_answer(answer: object, spec: ToolSpec) -> tuple[ProbeSays, str, Payload | None]:
-    """What a probe's answer says. An error, a time-out or an odd shape is unknown, never absent."""
-    match answer:
-        case effects.Landed():
-            try:
-                value = values.dump(answer.value, spec.parameters.result, path="Landed.value")
-            except NotStorable as error:
-                return "unknown", f"landed, with a value that cannot be stored: {error.message}", None
-            return "landed", _words(answer.evidence), value
-        case effects.Absent():
-            return "absent", _words(answer.evidence), None
-        case effects.Unknown():
-            return "unknown", _words(answer.why), None
-        case BaseException():
-            return "unknown", f"{type(answer).__name__}: {message_of(answer)}"[:500], None
-        case other:
-            return "unknown", f"the probe returned {type(other).__name__}, not Landed, Absent or Unknown", None
-
-
-def _words(evidence: object) -> str:
-    """What a probe gave as evidence, as text: it may have given anything."""
-    if isinstance(evidence, str):
-        return redacted(evidence, most=LONGEST)
-    try:
-        return redacted(str(evidence), most=500) if evidence is not None else ""
-    except Exception:  # noqa: BLE001 (a user's object)
-        return type(evidence).__name__

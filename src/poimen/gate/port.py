@@ -149,6 +149,11 @@ class Port(Protocol):
         ...
 
     @property
+    def lease_taken_boot(self) -> int:
+        """The same by the boot clock."""
+        ...
+
+    @property
     def latest_at(self) -> int:
         """The largest time in any record of the run."""
         ...

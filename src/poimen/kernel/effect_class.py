@@ -147,7 +147,17 @@ def key_deadline_us(terms: Terms, first_dispatched_at_us: int) -> int | None:
     return None if ttl_us is None else first_dispatched_at_us + ttl_us - terms.margin_us
 
 
-def key_lapse(terms: Terms, *, first_dispatched_at_us: int, now_us: int, latest_known_us: int) -> KeyLapse | None:
+def counts_time(terms: Terms) -> bool:
+    """Whether its rules count time: such an effect's records carry boot time too.
+
+    Source: docs/decisions/0015-which-clock-counts.md.
+    """
+    return terms.effect_class in (EffectClass.KEYED, EffectClass.PROBE)
+
+
+def key_lapse(
+    terms: Terms, *, first_dispatched_at_us: int, now_us: int, latest_known_us: int, boot_age_us: int | None = None
+) -> KeyLapse | None:
     """Why the request id may not be sent now; None while it may. To be asked before every send.
 
     Arguments:
@@ -155,6 +165,7 @@ def key_lapse(terms: Terms, *, first_dispatched_at_us: int, now_us: int, latest_
         first_dispatched_at_us: the first Dispatched of the request id (before it, nothing binds: do not ask).
         now_us: the wall clock.
         latest_known_us: the largest time of any record of the run.
+        boot_age_us: how long ago that first Dispatched was by the boot clock; None: not known. The larger age counts.
 
     Source: design protocol.md, section 4 ("a clock that went back = expired; unknown ttl = 0").
     """
@@ -163,9 +174,10 @@ def key_lapse(terms: Terms, *, first_dispatched_at_us: int, now_us: int, latest_
         return None
     if terms.ttl_us is None:
         return "key-ttl-unknown"
-    if now_us < max(latest_known_us, first_dispatched_at_us):
+    if now_us < max(latest_known_us, first_dispatched_at_us) or (boot_age_us or 0) < 0:
         return "clock-went-back"
-    return "key-expired" if now_us >= deadline_us else None
+    oldest_us = max(now_us, first_dispatched_at_us + (boot_age_us or 0))
+    return "key-expired" if oldest_us >= deadline_us else None
 
 
 def _raised(stored: Terms, current: Terms) -> bool:

@@ -40,11 +40,12 @@ class RunAdmitted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BranchStarted:
-    """A worker drives the branch for the first time."""
+    """A worker drives the branch for the first time. `boot`: names the boot that its boot times count from."""
 
     epoch: int
     worker: str
     code: str
+    boot: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +56,7 @@ class BranchResumed:
     worker: str
     code: str
     why: str
+    boot: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

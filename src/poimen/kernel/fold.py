@@ -58,6 +58,7 @@ from poimen.kernel.intent import (
     Returned,
     RuleApplied,
     SendAnswered,
+    SendView,
     did_nothing,
     no_of,
 )
@@ -68,7 +69,6 @@ from poimen.kernel.views import (
     IntentView,
     RequestView,
     RunView,
-    SendView,
     StepView,
 )
 
@@ -288,9 +288,10 @@ def _intent(view: RunView, line: BranchView, event: IntentEvent, lsn: int, at: i
                 violated("sends are numbered without a gap", intent=str(intent.id))
             if intent.outcome is not None or intent.resolution is not None:
                 violated("nothing is sent after its outcome", lsn=lsn)
-            intent.sends.append(SendView(send=event.send, lsn=lsn, at=at))
+            intent.sends.append(SendView(send=event.send, lsn=lsn, at=at, boot=(event.boot_us, line.boot)))
             request = view.requests[intent.pending.request_id]
-            request.first_dispatched_at = request.first_dispatched_at or at
+            if not request.first_dispatched_at:
+                request.first_dispatched_at, request.first_boot = at, (event.boot_us, line.boot)
             request.sends += 1
         case IntentCommitted() | SendAnswered():
             attempt.resumes = line.resumes = 0
@@ -304,7 +305,7 @@ def _intent(view: RunView, line: BranchView, event: IntentEvent, lsn: int, at: i
         case IntentClassified():
             intent.classification, intent.classified_send = event.classification, event.send
         case IntentProbed():
-            intent.probes += ((lsn, event),)
+            intent.probes += ((lsn, event, line.boot),)
         case IntentDemoted():
             intent.demoted_to = event.to
             intent.lapsed = intent.lapsed or event.rule != "stricter-now"
@@ -319,7 +320,7 @@ def _intent(view: RunView, line: BranchView, event: IntentEvent, lsn: int, at: i
         case ReadDropped():
             intent.dropped, intent.timed_out = True, event.why != "cancel"
         case RuleApplied():
-            intent.ruled(event.rule, at)
+            intent.ruled(event, at)
 
 
 def _pending(view: RunView, line: BranchView, attempt: AttemptView, event: IntentPending, lsn: int) -> None:
@@ -375,14 +376,14 @@ def _branch(
     match event:
         case BranchStarted():
             line.state = b.branch_transition(line.state, b.Started())
-            line.code = event.code
+            line.code, line.boot = event.code, event.boot
         case BranchResumed():
             if line.state is b.BranchState.WAITING:
                 line.state = b.branch_transition(line.state, b.Woken())
                 line.waiting = ()
             line.recovered = event.why == "recovered"
             line.resumes += line.recovered
-            line.code = event.code
+            line.code, line.boot = event.code, event.boot
         case BranchWaiting():
             line.state = b.branch_transition(line.state, b.Parked())
             line.waiting, line.waiting_code = event.reasons, event.code

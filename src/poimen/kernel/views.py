@@ -18,6 +18,7 @@ from poimen.kernel.effect_class import EffectClass, stricter_class
 from poimen.kernel.errors import invariant
 from poimen.kernel.ids import TRUNK
 from poimen.kernel.intent import (
+    BEGINS_LATE,
     Classification,
     IntentPending,
     IntentProbed,
@@ -28,6 +29,8 @@ from poimen.kernel.intent import (
     RejectedOutcome,
     Resolution,
     Returned,
+    RuleApplied,
+    SendView,
     did_nothing,
     short,
 )
@@ -39,16 +42,6 @@ if TYPE_CHECKING:
     from poimen.kernel.events import BranchEnded, BranchVerifying, DecisionRecorded, RunAdmitted, Waiting
     from poimen.kernel.ids import BranchId, IntentId
     from poimen.kernel.intent import ErrorRecord, Payload
-
-
-@dataclass(slots=True, kw_only=True)
-class SendView:
-    """One send of an intent; `outcome` is None while it is unknown."""
-
-    send: int
-    lsn: int
-    at: int
-    outcome: Outcome | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -73,7 +66,7 @@ class IntentView:
     resolution: IntentResolved | None = None
     dropped: bool = False
     timed_out: bool = False
-    probes: tuple[tuple[int, IntentProbed], ...] = ()
+    probes: tuple[tuple[int, IntentProbed, str], ...] = ()
     demoted_to: EffectClass | None = None
     lapsed: bool = False
     claimed_by: str = ""
@@ -142,12 +135,13 @@ class IntentView:
             return True
         return self.resolution is not None and not self.did_nothing
 
-    def ruled(self, rule: str, at: int) -> None:
+    def ruled(self, event: RuleApplied, at: int) -> None:
         """Take in what the record of a rule says of its calls: one that was given up has ended, or one begins late."""
-        if rule == "call-ended":
+        if event.rule == "call-ended":
             self.running = max(0, self.running - 1)
-        elif rule == "begins-late":
-            self.sends[-1].at = at
+        elif event.rule == BEGINS_LATE:
+            last, boot_us = self.sends[-1], event.inputs.get("boot_us")
+            last.at, last.boot = at, (boot_us if isinstance(boot_us, int) else 0, last.boot[1])
 
 
 @dataclass(slots=True, kw_only=True)
@@ -317,6 +311,7 @@ class RequestView:
     tool: str
     args_digest: str
     first_dispatched_at: int = 0
+    first_boot: tuple[int, str] = (0, "")
     sends: int = 0
 
 
@@ -336,6 +331,7 @@ class BranchView:
     resumes: int = 0
     recovered: bool = False
     code: str = ""
+    boot: str = ""
     body: BranchVerifying | None = None
     ended: BranchEnded | None = None
     steps: dict[str, StepView] = field(default_factory=dict)

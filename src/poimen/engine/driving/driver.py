@@ -81,7 +81,7 @@ class Driver:
         self.line: BranchView = trunk(view)
         self.lease = lease
         self.crashed = crashed
-        self.taken_at = clock.wall_us()
+        self.taken_at, self.taken_boot = clock.wall_us(), clock.boot_us()
         self.main = asyncio.get_running_loop()
         self.loop = run_loop(self, self.main, f"{view.run}/{self.line.id}")
         self.script = Script(self.line, records)
@@ -247,13 +247,13 @@ class Driver:
         if self.line.cancel_lsn and not again:
             self.ending.call_off()
             return
-        code = self.worker.code
+        code, boot = self.worker.code, clock.boot_mark()
         if again:
             why = "recovered" if self.crashed else "handed over"
             why = "woken" if self.line.state is BranchState.WAITING else why
-            first: Event = BranchResumed(epoch=self.epoch, worker=self.worker.id, code=code, why=why)
+            first: Event = BranchResumed(epoch=self.epoch, worker=self.worker.id, code=code, why=why, boot=boot)
         else:
-            first = BranchStarted(epoch=self.epoch, worker=self.worker.id, code=code)
+            first = BranchStarted(epoch=self.epoch, worker=self.worker.id, code=code, boot=boot)
         self.submit((first,))
         self.folded_outside()
         missing = recover(self) if again else ()

@@ -124,6 +124,11 @@ class EffectPort:
         return self._driver.taken_at
 
     @property
+    def lease_taken_boot(self) -> int:
+        """The same by the boot clock."""
+        return self._driver.taken_boot
+
+    @property
     def latest_at(self) -> int:
         """The largest time in any record of the run."""
         return self._driver.view.latest_at
@@ -248,9 +253,14 @@ class Effects:
     def _lapsed(self, known: IntentView, terms: Terms) -> bool:
         """Whether an earlier attempt's request id, of which nothing landed, may not be sent any more."""
         view = self.driver.view
-        first = view.requests[known.pending.request_id].first_dispatched_at
-        now_us, latest = clock.wall_us(), view.latest_at
-        lapse = key_lapse(terms, first_dispatched_at_us=first, now_us=now_us, latest_known_us=latest)
+        request = view.requests[known.pending.request_id]
+        lapse = key_lapse(
+            terms,
+            first_dispatched_at_us=(first := request.first_dispatched_at),
+            now_us=clock.wall_us(),
+            latest_known_us=view.latest_at,
+            boot_age_us=clock.boot_age_us(*request.first_boot),
+        )
         return bool(first) and lapse is not None and known.did_nothing
 
     def _guard(self, spec: ToolSpec, pending: IntentPending, scope: AttemptScope | None, packed: bytes) -> Guard:
