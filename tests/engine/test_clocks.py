@@ -12,6 +12,7 @@ import poimen
 from poimen import clock, effects
 from poimen.declare.registry import Registry
 from poimen.declare.specs import spec_of
+from poimen.kernel.events import AttemptFailed, BranchStarted
 from poimen.kernel.intent import IntentDemoted, IntentDispatched, IntentProbed, waited
 from poimen.log import codec
 from tests.engine.simulated import CutStore, Driven, admit, drive, events_of, simulated
@@ -184,3 +185,53 @@ def test_what_has_stood_in_line_has_the_boot_time_of_its_commit() -> None:
     assert codec.decode(moved.kind, moved.body) == waited(event, 8)
     opaque_send = codec.record(IntentDispatched(step="pay#0", attempt=1, ordinal=0, send=1), branch="b1", at=1)
     assert codec.waited(opaque_send, at=9, boot_us=8).body == opaque_send.body
+
+
+tries: list[float] = []
+
+
+@poimen.tool(effect=effects.AT_MOST_ONCE, timeout=6, grace=1, attempts=2, backoff=4)
+async def refused_once() -> str:
+    tries.append(now())
+    if len(tries) == 1:
+        raise poimen.NotSent("refused")
+    return "done"
+
+
+@poimen.workflow
+async def with_back_off() -> str:
+    return await refused_once()
+
+
+@poimen.workflow
+async def with_timer() -> str:
+    try:
+        await asyncio.wait_for(asyncio.Event().wait(), 30)
+    except TimeoutError:
+        return await refused_once()
+    return "never"
+
+
+@pytest.mark.parametrize(
+    ("workflow", "kind", "whole_s"), [(with_back_off, AttemptFailed, 5), (with_timer, BranchStarted, 31)]
+)
+def test_what_is_left_of_a_wait_is_never_more_than_the_whole(
+    workflow: Any, kind: type, whole_s: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The process dies while it waits, and the clock is an hour behind at the restart."""
+    store = CutStore()
+    tries[:] = [-1.0] if kind is BranchStarted else []
+    with simulated(0) as loop:
+        done = on(loop, store, workflow, refused_once)
+    at = next(n for n, event in enumerate(events_of(done.records), 1) if isinstance(event, kind))
+    tries[:] = [0.0]
+    registry = Registry()
+    for code in (workflow, refused_once):
+        spec = spec_of(code)
+        assert spec is not None
+        registry.add(spec)
+    with simulated(1) as loop:
+        loop.clock_set_s = -3600
+        loop.run_until_complete(drive(store.cut("r", at), "r", registry, limit_s=1e5))
+    assert tries[1] <= whole_s
+    assert "s behind the newest record of run r" in caplog.text
