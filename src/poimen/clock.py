@@ -9,9 +9,11 @@ Source: design architecture.md, "Style" (the one clock module); storage.md (CLOC
 
 from __future__ import annotations
 
+import hashlib
 import os
 import random
 import time
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -126,3 +128,28 @@ def boot_id() -> str:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
         return ""
+
+
+def boot_mark() -> str:
+    """Names this boot in records: a digest of `boot_id`, which names the machine; empty where the system does not tell.
+
+    Processes with a time namespace of their own have a boot clock of their own, and another mark.
+    """
+    return _marked(boot_id())
+
+
+@cache
+def _marked(boot: str) -> str:
+    with suppress(OSError):  # a system without such namespaces
+        boot = boot and f"{boot} {Path('/proc/self/ns/time').readlink()}"
+    return hashlib.sha256(boot.encode()).hexdigest()[:12] if boot else ""
+
+
+def boot_age_us(at_us: int, mark: str) -> int | None:
+    """How long ago it was by the boot clock; None where that is not known: another boot, an old record.
+
+    Arguments:
+        at_us: a time of the boot clock, 0 when it was not recorded.
+        mark: of its boot, see `boot_mark`.
+    """
+    return boot_us() - at_us if at_us and mark and mark == boot_mark() else None

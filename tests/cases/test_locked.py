@@ -197,7 +197,7 @@ def test_what_a_locked_log_refuses_is_appended_when_it_is_free(case: Case, holde
     asyncio.run(main())
     assert len(holder.said) >= 2, "the lock was never met"
     assert str(case.db) in holder.said[0]
-    assert "held open by process" in holder.said[0]
+    assert "has it open: somebody is reading or writing it" in holder.said[0]
     assert len(case.lines("mail")) == 1
     log = case.log("r")
     assert [event.send for event in log.all(IntentDispatched)] == [1]

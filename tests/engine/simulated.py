@@ -59,6 +59,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
 
     def __init__(self, now_s: float = 0.0, turn_s: float = TURN_S) -> None:
         self.now = now_s
+        self.clock_set_s = 0.0
         self.turn_s = turn_s
         self.submitted = 0
         self.bodies: list[Callable[[], int]] = []
@@ -146,7 +147,7 @@ class SimulatedSource(clock.Source):
         self._chance = random.Random(repr(seed))
 
     def wall_us(self) -> int:
-        return EPOCH_S * clock.US + round(self._loop.now * clock.US)
+        return EPOCH_S * clock.US + round((self._loop.now + self._loop.clock_set_s) * clock.US)
 
     def boot_us(self) -> int:
         return round(self._loop.now * clock.US)

@@ -23,9 +23,10 @@ from poimen.kernel.intent import (
     Resolution,
     Returned,
     SendAnswered,
+    SendView,
 )
 from poimen.kernel.plan import Answer, Claim, Plan, Send, Then, plan
-from poimen.kernel.views import IntentView, SendView
+from poimen.kernel.views import IntentView
 
 ERROR = ErrorRecord(type="E", message="e")
 RETURNED = Returned(value=b"1")

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from poimen.kernel import resolution
-from poimen.kernel.effect_class import EffectClass, Terms, stricter
+from poimen.kernel import effect_class
+from poimen.kernel.effect_class import EffectClass, Terms, key_deadline_us, key_lapse, stricter
 from poimen.kernel.errors import InvariantViolated
 from poimen.kernel.resolution import (
     AskProbe,
@@ -24,8 +24,6 @@ from poimen.kernel.resolution import (
     Ruling,
     SendAgain,
     backoff_us,
-    key_deadline_us,
-    key_lapse,
     rule,
 )
 from tests.kernel.pages import tables
@@ -655,4 +653,4 @@ def test_the_page_explains_every_rule_and_what_it_gives():
 
 def test_the_rulings_are_a_closed_set():
     assert {cls.__name__ for cls in get_args(Ruling)} == {"Recompute", "SendAgain", "AskProbe", "Land", "GiveUp"}
-    assert set(get_args(resolution.KeyLapse)) <= set(get_args(Rule))
+    assert set(get_args(effect_class.KeyLapse)) <= set(get_args(Rule))

@@ -9,7 +9,7 @@ import pytest
 import poimen
 from poimen import effects
 from poimen.declare.specs import ToolSpec, spec_of
-from poimen.gate.ladder import given, read_answer
+from poimen.gate.outcome import given, read_answer
 
 if TYPE_CHECKING:
     from pathlib import Path

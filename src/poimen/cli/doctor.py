@@ -151,7 +151,8 @@ def _find(data: dict[str, Any]) -> None:
         found.append(f"the WAL has {db['wal_bytes'] >> 20} MiB: does a reader hold it?")
     if times["ahead_s"]:
         found.append(
-            f"a record is {times['ahead_s']:.0f} s ahead of the clock: keys count as expired while it is behind"
+            f"a record is {times['ahead_s']:.0f} s ahead of the clock: keys count as expired while it is behind, and"
+            " what is left of a wait is its whole: set the clock if it is wrong"
         )
     if times["went_back_s"] > 1:
         found.append(f"the clock went back by {times['went_back_s']:.0f} s within a run: keys counted as expired then")

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from poimen.declare.calling import Caller
     from poimen.declare.sealed import Token
 
+    _Coroutine = Callable[..., Coroutine[Any, Any, Any]]
+
 _log: Final = logger("poimen.gate")
 
 _replaced: Final[dict[Token, Callable[..., Any]]] = {}
@@ -103,7 +105,8 @@ class _Ended:
         self.error = error
 
 
-async def _contained(fn: Callable[..., Coroutine[Any, Any, Any]], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+async def _contained(first: Callable[[], None], fn: _Coroutine, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    first()
     try:
         return await fn(*args, **kwargs)
     except (SystemExit, KeyboardInterrupt) as error:
@@ -121,10 +124,15 @@ class OpenCall(Awaited):
         threads: where plain functions run.
         name: of the tool, for the crash point in its body; empty for what is no tool.
         what: it is, for people who are told that it goes on.
+        first: looks again, right before the first line; what it raises is how the call ends.
         late: told of the end when it comes after the call was given up.
     """
 
     __slots__ = ("_begun", "_future", "_late", "_name", "_never", "_over", "_queued", "_timers", "_why")
+
+    _future: asyncio.Future[Any]
+    _over: Ended | None
+    _queued: concurrent.futures.Future[Any] | None
 
     def __init__(
         self,
@@ -137,34 +145,31 @@ class OpenCall(Awaited):
         threads: ThreadPoolExecutor,
         name: str = "",
         what: str,
+        first: Callable[[], None] = lambda: None,
         late: Callable[[Value | Raised], None] = lambda _ended: None,
     ) -> None:
         self._loop = loop = asyncio.get_running_loop()
         self._late = late
         self._why: Stop | None = None
-        self._name = name
-        self._never = False
-        self._begun = 0.0
-        self._queued: concurrent.futures.Future[Any] | None = None
+        self._name, self._never, self._begun = name, False, 0.0
         self._timers: list[asyncio.TimerHandle] = []
-        self._over: Ended | None = None
-        self.wakeup = None
+        self._queued = self._over = self.wakeup = None
         context = _NO_CALLER.copy()
         context.run(CALLER.set, caller)
         fn = body(token)
         if points.armed("in_call"):
             fn = _entered(fn, name)
-        self._future: asyncio.Future[Any]
         if is_async:
             self._begun = loop.time()
-            self._future = loop.create_task(_contained(fn, args, kwargs), name=what, context=context)
+            self._future = loop.create_task(_contained(first, fn, args, kwargs), name=what, context=context)
         else:
-            self._queued = threads.submit(self._in_thread, lambda: context.run(fn, *args, **kwargs))
+            self._queued = threads.submit(self._in_thread, first, lambda: context.run(fn, *args, **kwargs))
             self._future = asyncio.wrap_future(self._queued, loop=loop)
         self._future.add_done_callback(self._ended, context=context)
 
-    def _in_thread(self, call: Callable[[], Any]) -> Any:
+    def _in_thread(self, first: Callable[[], None], call: Callable[[], Any]) -> Any:
         self._begun = self._loop.time()
+        first()
         try:
             return call()
         except (StopIteration, SystemExit, KeyboardInterrupt) as error:

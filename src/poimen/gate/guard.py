@@ -23,11 +23,11 @@ from poimen.declare.specs import ToolSpec
 from poimen.gate import _call, outcome, points
 from poimen.gate._call import Ended, GivenUp, Raised, Value
 from poimen.gate.error_record import message_of, without_secret
-from poimen.gate.ladder import climb, given, read_answer, sendable
+from poimen.gate.ladder import LastLook, climb, sendable
 from poimen.gate.port import Closed, Dropped, Key, Known, Port, Stopped
-from poimen.kernel.effect_class import EffectClass
+from poimen.kernel.effect_class import EffectClass, counts_time
 from poimen.kernel.errors import Conflict, Fenced, StorageFailed, Suspended, invariant
-from poimen.kernel.intent import NOT_CALLED, ErrorRecord, LateOutcome, NotSentOutcome
+from poimen.kernel.intent import LateOutcome
 from poimen.kernel.plan import Answer, Claim, Plan, Send, Then, plan
 
 if TYPE_CHECKING:
@@ -139,26 +139,24 @@ class Guard:
 
     async def proceed(self) -> Closed:
         """Go on from a durable Pending, or from a send that is known to have done nothing."""
-        planned = plan(self.port.intent(self.key), Send(called_off=self.called_off))
+        send_it = Send(called_off=self.called_off, boot_us=clock.boot_us() if counts_time(self.terms) else 0)
+        planned = plan(self.port.intent(self.key), send_it)
         if planned.then is Then.LEAVE or planned.then is Then.CLIMB:
             return await self.climb()
         if planned.then is not Then.CALL:
             return Stopped(why=self.called_off)
         # 2. from here on it may have been sent
-        planned_us = clock.boot_us()
         try:
             begun_us = await self.port.dispatch(*planned.commit)
         except Conflict:  # something that was not folded lies below: look again
             return await self.proceed()
         points.reach("dispatched", self.spec.name)
-        # 3. the call, unless it was called off or the lease has run out while the record was synced
+        # 3. the call, unless it was called off or its lease or key has run out meanwhile
         send = len(self.port.intent(self.key).sends)
-        why, begun_us = await sendable(self, planned_us=planned_us, begun_us=begun_us)
-        if why:
-            ended: Outcome | _Maybe = _not_sent(why)
-        else:
-            ended = await self._perform_call(send, begun_us)
-            points.reach("called", self.spec.name)
+        ended: Outcome | _Maybe | None = None
+        while ended is None:
+            why, begun_us = await sendable(self, begun_us=begun_us)
+            ended = outcome.not_called(why) if why else await self._perform_call(send, begun_us)
         # 4. the outcome
         return await self._record(send, ended)
 
@@ -173,10 +171,11 @@ class Guard:
 
     # ---- step 3 --------------------------------------------------------------------------------------------------
 
-    async def _perform_call(self, send: int, begun_us: int) -> Outcome | _Maybe:
+    async def _perform_call(self, send: int, begun_us: int) -> Outcome | _Maybe | None:
         if (nowhere := without_secret(self.packed)) is not None:
             return nowhere
         args, kwargs = self._arguments()
+        look = LastLook(self, begun_us)
         self._open = call = _call.OpenCall(
             self.spec.token,
             args,
@@ -186,11 +185,15 @@ class Guard:
             threads=self.port.threads,
             name=self.spec.name,
             what=str(self.port.intent(self.key).id),
+            first=look,
             late=lambda ended: self._late(send, ended),
         )
         left_us = self.terms.timeout_us - (clock.boot_us() - begun_us)  # of its time, which counts from its record
         ended = await call.end(timeout_s=max(0, left_us) / 1e6, grace_s=self.terms.grace_us / 1e6)
         self._open = None
+        if look.refused:  # its turn came when it might no longer be made: it was not begun
+            return None
+        points.reach("called", self.spec.name)
         if isinstance(ended, GivenUp):
             self.running += 1
             self.port.left_running(self.key)
@@ -252,8 +255,6 @@ class Guard:
         answer = Answer(send=len(intent.sends), outcome=None, effect_class=EffectClass.READ, why=why)
         return await self._drop(plan(intent, answer), why)
 
-    # ---- records -------------------------------------------------------------------------------------------------
-
     def _late_outcome(self, send: int, ended: Outcome) -> LateOutcome:
         step, attempt, ordinal = self.key
         return LateOutcome(step=step, attempt=attempt, ordinal=ordinal, send=send, epoch=self.port.epoch, outcome=ended)
@@ -263,8 +264,6 @@ class Guard:
         if self.effect_class is EffectClass.READ and send > 1:
             return f"{self.pending.request_id}.{send}"
         return self.pending.request_id
-
-    # ---- for the ladder ------------------------------------------------------------------------------------------
 
     async def ask_probe(self) -> object:
         """Run the probe once; what it returned, or the exception that it raised."""
@@ -340,7 +339,7 @@ async def ask_once(
     invariant(spec.probe is not None, "only a tool with a probe is asked", tool=spec.name)
     args, kwargs = spec.parameters.unpack(packed)
     found = await _asked(spec, args, kwargs, caller, threads, terms=intent.pending.terms, intent_id=str(intent.id))
-    said, evidence, value = read_answer(found, spec)
+    said, evidence, value = outcome.read_answer(found, spec)
     match found:
         case effects.Landed() | effects.Absent() | effects.Unknown():
             return found, said, evidence, value
@@ -375,7 +374,7 @@ async def _asked(
     ended = await call.end(timeout_s=terms.timeout_us / 1e6, grace_s=terms.grace_us / 1e6)
     match ended:
         case Value():
-            return given(ended.value)
+            return outcome.given(ended.value)
         case Raised():
             return ended.error
         case GivenUp():
@@ -388,10 +387,6 @@ async def _asked(
 def thread_pool(threads: int) -> ThreadPoolExecutor:
     """Threads for bodies that are plain functions."""
     return _call.pool(threads)
-
-
-def _not_sent(why: str) -> NotSentOutcome:
-    return NotSentOutcome(error=ErrorRecord(type=NOT_CALLED, message=why))
 
 
 __all__ = ["Ended", "GivenUp", "Guard", "Raised", "Value", "ask_once", "compute", "open_code", "thread_pool"]

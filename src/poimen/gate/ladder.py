@@ -14,13 +14,13 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from poimen import clock, effects
-from poimen.declare import values
-from poimen.gate.error_record import LONGEST, message_of
-from poimen.gate.port import Closed, Landed, ProbeSays, Stopped, Unknown
-from poimen.kernel.effect_class import EffectClass, key_ttl_us
-from poimen.kernel.errors import NotStorable
+from poimen import clock
+from poimen.gate import outcome
+from poimen.gate.port import Closed, Landed, Stopped, Unknown
+from poimen.kernel.effect_class import EffectClass, counts_time, key_ttl_us
+from poimen.kernel.errors import NotSent
 from poimen.kernel.intent import (
+    BEGINS_LATE,
     IntentDemoted,
     IntentProbed,
     IntentResolved,
@@ -38,16 +38,15 @@ from poimen.kernel.resolution import (
     Ruling,
     SendAgain,
     backoff_us,
-    key_lapse,
+    lapse_now,
     rule,
 )
-from poimen.secrecy.speaking import logger, redacted
+from poimen.secrecy.speaking import logger
 
 if TYPE_CHECKING:
     from poimen.declare.specs import ToolSpec
     from poimen.gate.guard import Guard
     from poimen.kernel.effect_class import Terms
-    from poimen.kernel.intent import Payload
     from poimen.kernel.views import IntentView, RequestView
 
 PAUSE_S = 0.2
@@ -56,8 +55,8 @@ PAUSE_S = 0.2
 
 EARLY: Final = 4
 """A send begins in the first of so many parts of its time, or another record says that it begins now."""
-LATE_US: Final = 5 * clock.US
-"""A record that took longer to become durable has waited: the key is looked at again, in microseconds."""
+LEASE_OVER: Final = "the lease ended before the call"
+TIME_OVER: Final = "the time of this send was over before the call"
 
 TOLD_US = 2 * clock.US
 """A wait for the next question that is shorter is not told, in microseconds."""
@@ -75,13 +74,21 @@ def facts_of(guard: Guard, intent: IntentView) -> Facts:
         guard.terms,
         guard.port.request(intent.pending.request_id),
         taken_us=guard.port.lease_taken_at,
+        taken_boot_us=guard.port.lease_taken_boot,
         latest_us=guard.port.latest_at,
         loaded=probe_loaded(guard.spec, guard.terms),
     )
 
 
 def facts_from(
-    intent: IntentView, terms: Terms, request: RequestView, *, taken_us: int, latest_us: int, loaded: bool
+    intent: IntentView,
+    terms: Terms,
+    request: RequestView,
+    *,
+    taken_us: int,
+    latest_us: int,
+    loaded: bool,
+    taken_boot_us: int = 0,
 ) -> Facts:
     """The facts of an open intent, for the ladder and for those who look at it.
 
@@ -92,9 +99,10 @@ def facts_from(
         taken_us: when whoever drives the run took it, in microseconds since the Unix epoch.
         latest_us: the largest time of any record of the run, likewise.
         loaded: the probe in the terms is loaded there.
+        taken_boot_us: when it was taken by the boot clock of this machine; 0: not known.
     """
     last = intent.sends[-1]
-    since = [event for lsn, event in intent.probes if lsn > last.lsn and event.by == LADDER]
+    since = [event for lsn, event, _ in intent.probes if lsn > last.lsn and event.by == LADDER]
     return Facts(
         terms=terms,
         sends=len(intent.sends),
@@ -103,11 +111,18 @@ def facts_from(
         lease_taken_at_us=taken_us,
         now_us=clock.wall_us(),
         latest_known_us=latest_us,
-        readings=tuple(Reading(at_us=e.asked_at, answer=e.answer) for _, e in intent.probes if e.by == LADDER),
+        readings=tuple(
+            Reading(at_us=e.asked_at, answer=e.answer, boot_age_us=clock.boot_age_us(e.boot_us, boot))
+            for _, e, boot in intent.probes
+            if e.by == LADDER
+        ),
         probing_since_us=since[0].asked_at if since else None,
         probe_loaded=loaded,
         demoted_to=intent.demoted_to,
         lapsed=intent.lapsed,
+        first_boot_age_us=clock.boot_age_us(*request.first_boot),
+        last_boot_age_us=clock.boot_age_us(*last.boot),
+        lease_boot_age_us=clock.boot_age_us(taken_boot_us, clock.boot_mark()),
     )
 
 
@@ -116,7 +131,7 @@ def probe_loaded(spec: ToolSpec, terms: Terms) -> bool:
     return spec.probe_name is not None and (terms.probe, terms.probe_version) == (spec.probe_name, spec.version)
 
 
-async def sendable(guard: Guard, *, planned_us: int, begun_us: int) -> tuple[str, int]:
+async def sendable(guard: Guard, *, begun_us: int) -> tuple[str, int]:
     """Whether a send may be made, now that its Dispatched is durable.
 
     Its time counts from a record: by that, whoever drives the run next knows when it must have ended. Where much of it
@@ -124,8 +139,7 @@ async def sendable(guard: Guard, *, planned_us: int, begun_us: int) -> tuple[str
 
     Arguments:
         guard: about to call its tool.
-        planned_us: when the send was ruled, of the clock that only goes on, in microseconds.
-        begun_us: the time of its Dispatched, likewise.
+        begun_us: the time of its Dispatched, of the clock that only goes on, in microseconds.
 
     Returns:
         Why it may not be made, empty when it may; from when on its time counts.
@@ -134,22 +148,49 @@ async def sendable(guard: Guard, *, planned_us: int, begun_us: int) -> tuple[str
     """
     why, now_us = await _held_back(guard), clock.boot_us()
     late = (now_us - begun_us) * EARLY > guard.terms.timeout_us
-    fresh = not (late or now_us - planned_us > LATE_US) or _first_of_its_key(guard)
     if late and not why:
         begun_us = await _begins_late(guard)
         why = await _held_back(guard) if guard.port.intent(guard.key).open else "it was closed before the call"
     if not why and clock.boot_us() >= begun_us + guard.terms.timeout_us:
-        why = "the time of this send was over before the call"
-    if not why and not fresh:
-        why = _lapsed_meanwhile(guard)
-    return why, begun_us
+        why = TIME_OVER
+    return why or last_look(guard, begun_us), begun_us
+
+
+def last_look(guard: Guard, begun_us: int) -> str:
+    """What is looked at again with nothing between it and the first line of the body: lease, time, key.
+
+    Time passes after every ruling, in lines, locks and stopped processes; an absence that was confirmed does not age.
+    It looks at what is known here and asks nobody. A plain function asks it from its thread, where its time begins.
+
+    Arguments:
+        guard: about to call its tool.
+        begun_us: from when on the time of the send counts, of the clock that only goes on, in microseconds.
+
+    Returns:
+        Why the call may not be made now; empty while it may.
+
+    Source: docs/decisions/0015-which-clock-counts.md.
+    """
+    if guard.port.lease_left_now_s() <= 0:
+        return LEASE_OVER
+    if guard.spec.is_async and clock.boot_us() >= begun_us + guard.terms.timeout_us:
+        return TIME_OVER
+    if key_ttl_us(guard.terms) is None:
+        return ""
+    intent = guard.port.intent(guard.key)
+    if guard.port.request(intent.pending.request_id).sends <= 1:  # the key's life begins with this send
+        return ""
+    lapse = lapse_now(facts_of(guard, intent))
+    return f"{lapse} before the call: the send has waited" if lapse is not None else ""
 
 
 async def _begins_late(guard: Guard) -> int:
     step, attempt, ordinal = guard.key
     inputs = {"dispatched_us": guard.port.intent(guard.key).sends[-1].at}
+    if counts_time(guard.terms):
+        inputs["boot_us"] = clock.boot_us()
     late = RuleApplied(
-        step=step, attempt=attempt, ordinal=ordinal, rule="begins-late", inputs=inputs, result="begins now"
+        step=step, attempt=attempt, ordinal=ordinal, rule=BEGINS_LATE, inputs=inputs, result="begins now"
     )
     return await guard.port.append(late)
 
@@ -158,22 +199,32 @@ async def _held_back(guard: Guard) -> str:
     lease_left_s = await guard.port.lease_left_s()
     if guard.called_off:
         return f"called off before the call: {guard.called_off}"
-    return "the lease ended before the call" if lease_left_s <= 0 else ""
+    return LEASE_OVER if lease_left_s <= 0 else ""
 
 
-def _first_of_its_key(guard: Guard) -> bool:
-    """Whether nothing was sent under this request id before, or it has no key."""
-    intent = guard.port.intent(guard.key)
-    if key_ttl_us(guard.terms) is None or intent.demoted_to is not None:
-        return True
-    return guard.port.request(intent.pending.request_id).first_dispatched_at == intent.sends[-1].at
+class LastLook:
+    """Looks once more when the turn of a body has come, which may be long after it was given one.
 
+    Arguments:
+        guard: about to call its tool.
+        begun_us: see `last_look`.
+    """
 
-def _lapsed_meanwhile(guard: Guard) -> str:
-    first = guard.port.request(guard.port.intent(guard.key).pending.request_id).first_dispatched_at
-    now_us, latest_us = clock.wall_us(), guard.port.latest_at
-    lapse = key_lapse(guard.terms, first_dispatched_at_us=first, now_us=now_us, latest_known_us=latest_us)
-    return f"{lapse} before the call: its record has waited for the log" if lapse is not None else ""
+    __slots__ = ("_begun_us", "_guard", "refused")
+
+    def __init__(self, guard: Guard, begun_us: int) -> None:
+        self._guard, self._begun_us = guard, begun_us
+        self.refused = ""
+
+    def __call__(self) -> None:
+        """Let the body begin.
+
+        Raises:
+            NotSent: it must not.
+        """
+        self.refused = last_look(self._guard, self._begun_us)
+        if self.refused:
+            raise NotSent(self.refused)
 
 
 async def climb(guard: Guard) -> Closed:
@@ -213,7 +264,7 @@ async def climb(guard: Guard) -> Closed:
             case Land():
                 asked_us = ruling.at_us
                 reading = next(
-                    e for _, e in intent.probes if (e.by, e.answer, e.asked_at) == (LADDER, "landed", asked_us)
+                    e for _, e, _ in intent.probes if (e.by, e.answer, e.asked_at) == (LADDER, "landed", asked_us)
                 )
                 resolved = IntentResolved(
                     step=step,
@@ -299,7 +350,7 @@ async def _pause(guard: Guard, until_us: int) -> None:
 
 def _tell(intent: IntentView, ruling: AskProbe) -> None:
     """Tell whoever watches when a probe is asked again, where that is not at once: nothing else is heard until then."""
-    answers = [event.answer for _, event in intent.probes if event.by == LADDER]
+    answers = [event.answer for _, event, _ in intent.probes if event.by == LADDER]
     now_us = clock.wall_us()
     if not answers or ruling.at_us - now_us < TOLD_US:
         return
@@ -311,8 +362,8 @@ def _tell(intent: IntentView, ruling: AskProbe) -> None:
 
 async def _probe(guard: Guard) -> None:
     step, attempt, ordinal = guard.key
-    asked_at = clock.wall_us()
-    said, evidence, value = read_answer(await guard.ask_probe(), guard.spec)
+    asked_at, boot_us = clock.wall_us(), clock.boot_us()
+    said, evidence, value = outcome.read_answer(await guard.ask_probe(), guard.spec)
     if guard.running and said == "absent":  # what is still at work here may land yet
         said, evidence = "unknown", f"absent, but the body of the send still runs: {evidence}"
     await guard.port.append(
@@ -324,42 +375,7 @@ async def _probe(guard: Guard) -> None:
             evidence=evidence,
             by=LADDER,
             asked_at=asked_at,
+            boot_us=boot_us,
             value=guard.port.keep(value) if isinstance(value, bytes) else value,
         )
     )
-
-
-def given(found: object) -> object:
-    """What a probe gave, or an error in its place where it is no answer: by type, for a proxy may raise when asked."""
-    if issubclass(type(found), (effects.Landed, effects.Absent, effects.Unknown)):
-        return found
-    return TypeError(f"the probe returned {type(found).__name__}, not Landed, Absent or Unknown")
-
-
-def read_answer(answer: object, spec: ToolSpec) -> tuple[ProbeSays, str, Payload | None]:
-    """What a probe's answer says. An error, a time-out or an odd shape is unknown, never absent."""
-    match answer:
-        case effects.Landed():
-            try:
-                value = values.dump(answer.value, spec.parameters.result, path="Landed.value")
-            except NotStorable as error:
-                return "unknown", f"landed, with a value that cannot be stored: {error.message}", None
-            return "landed", _words(answer.evidence), value
-        case effects.Absent():
-            return "absent", _words(answer.evidence), None
-        case effects.Unknown():
-            return "unknown", _words(answer.why), None
-        case BaseException():
-            return "unknown", f"{type(answer).__name__}: {message_of(answer)}"[:500], None
-        case other:
-            return "unknown", f"{type(other).__name__} is no answer of a probe", None
-
-
-def _words(evidence: object) -> str:
-    """What a probe gave as evidence, as text: it may have given anything."""
-    if isinstance(evidence, str):
-        return redacted(evidence, most=LONGEST)
-    try:
-        return redacted(str(evidence), most=500) if evidence is not None else ""
-    except Exception:  # noqa: BLE001 (a user's object)
-        return type(evidence).__name__

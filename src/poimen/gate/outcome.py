@@ -14,19 +14,22 @@ import asyncio
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
+from poimen import effects
 from poimen.declare import values
 from poimen.declare.specs import matches
 from poimen.gate import exchanges as known
-from poimen.gate.error_record import message_of, record_of
+from poimen.gate.error_record import LONGEST, message_of, record_of
 from poimen.kernel import intent as kept
 from poimen.kernel.effect_class import EffectClass
 from poimen.kernel.errors import NotSent, NotStorable, Rejected, Suspended
+from poimen.secrecy.speaking import redacted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from poimen.declare.specs import Errors, ToolSpec
     from poimen.declare.values import Parameters
+    from poimen.gate.port import ProbeSays
     from poimen.kernel.intent import ErrorRecord
 
 # ---- how a call ends -------------------------------------------------------------------------------------------
@@ -215,6 +218,47 @@ def judged(exc: BaseException, spec: ToolSpec, effect_class: EffectClass) -> kep
             return None
 
 
+def not_called(why: str) -> kept.NotSentOutcome:
+    """The outcome of a send whose body was not entered."""
+    return kept.NotSentOutcome(error=kept.ErrorRecord(type=kept.NOT_CALLED, message=why))
+
+
 def is_cancelled(exc: BaseException) -> bool:
     """Whether a body ended because it was cancelled, alone or in a group of its own."""
     return _is_any(exc, (asyncio.CancelledError,))
+
+
+def given(found: object) -> object:
+    """What a probe gave, or an error in its place where it is no answer: by type, for a proxy may raise when asked."""
+    if issubclass(type(found), (effects.Landed, effects.Absent, effects.Unknown)):
+        return found
+    return TypeError(f"the probe returned {type(found).__name__}, not Landed, Absent or Unknown")
+
+
+def read_answer(answer: object, spec: ToolSpec) -> tuple[ProbeSays, str, kept.Payload | None]:
+    """What a probe's answer says. An error, a time-out or an odd shape is unknown, never absent."""
+    match answer:
+        case effects.Landed():
+            try:
+                value = values.dump(answer.value, spec.parameters.result, path="Landed.value")
+            except NotStorable as error:
+                return "unknown", f"landed, with a value that cannot be stored: {error.message}", None
+            return "landed", _words(answer.evidence), value
+        case effects.Absent():
+            return "absent", _words(answer.evidence), None
+        case effects.Unknown():
+            return "unknown", _words(answer.why), None
+        case BaseException():
+            return "unknown", f"{type(answer).__name__}: {message_of(answer)}"[:500], None
+        case other:
+            return "unknown", f"{type(other).__name__} is no answer of a probe", None
+
+
+def _words(evidence: object) -> str:
+    """What a probe gave as evidence, as text: it may have given anything."""
+    if isinstance(evidence, str):
+        return redacted(evidence, most=LONGEST)
+    try:
+        return redacted(str(evidence), most=500) if evidence is not None else ""
+    except Exception:  # noqa: BLE001 (a user's object)
+        return type(evidence).__name__

@@ -134,6 +134,10 @@ class Port(Protocol):
         """Seconds until this worker's right to send ends, the margin taken off; asked of a locked log, it waits."""
         ...
 
+    def lease_left_now_s(self) -> float:
+        """The same as known here and now, without asking; from any thread."""
+        ...
+
     @property
     def epoch(self) -> int:
         """The epoch under which this guard works."""
@@ -142,6 +146,11 @@ class Port(Protocol):
     @property
     def lease_taken_at(self) -> int:
         """When the lease was taken, microseconds since the Unix epoch."""
+        ...
+
+    @property
+    def lease_taken_boot(self) -> int:
+        """The same by the boot clock."""
         ...
 
     @property

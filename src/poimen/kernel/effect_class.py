@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 from poimen.kernel.errors import invariant
 
@@ -34,6 +34,9 @@ class EffectClass(Enum):
 
 
 _ORDER: Final = tuple(EffectClass)
+
+KeyLapse: TypeAlias = Literal["key-expired", "key-ttl-unknown", "clock-went-back"]
+"""Why a request id may not be sent any more: rules of the ladder (`kernel.resolution.Rule`)."""
 
 
 def stricter_class(one: EffectClass, other: EffectClass) -> EffectClass:
@@ -129,6 +132,52 @@ def key_ttl_us(terms: Terms) -> int | None:
             return terms.ttl_us
         case EffectClass.PURE | EffectClass.READ | EffectClass.IDEMPOTENT | EffectClass.AT_MOST_ONCE:
             return None
+
+
+def key_deadline_us(terms: Terms, first_dispatched_at_us: int) -> int | None:
+    """From when on the request id may not be sent any more; None where no key binds.
+
+    The key's age counts from the first Dispatched of the request id; the margin is the tool's timeout and grace, so
+    that a send begun just before the deadline has ended while the far side still remembers. Recovery takes
+    the nearest deadline first.
+
+    Source: design protocol.md, section 4.
+    """
+    ttl_us = key_ttl_us(terms)
+    return None if ttl_us is None else first_dispatched_at_us + ttl_us - terms.margin_us
+
+
+def counts_time(terms: Terms) -> bool:
+    """Whether its rules count time: such an effect's records carry boot time too.
+
+    Source: docs/decisions/0015-which-clock-counts.md.
+    """
+    return terms.effect_class in (EffectClass.KEYED, EffectClass.PROBE)
+
+
+def key_lapse(
+    terms: Terms, *, first_dispatched_at_us: int, now_us: int, latest_known_us: int, boot_age_us: int | None = None
+) -> KeyLapse | None:
+    """Why the request id may not be sent now; None while it may. To be asked before every send.
+
+    Arguments:
+        terms: in force.
+        first_dispatched_at_us: the first Dispatched of the request id (before it, nothing binds: do not ask).
+        now_us: the wall clock.
+        latest_known_us: the largest time of any record of the run.
+        boot_age_us: how long ago that first Dispatched was by the boot clock; None: not known. The larger age counts.
+
+    Source: design protocol.md, section 4 ("a clock that went back = expired; unknown ttl = 0").
+    """
+    deadline_us = key_deadline_us(terms, first_dispatched_at_us)
+    if deadline_us is None:
+        return None
+    if terms.ttl_us is None:
+        return "key-ttl-unknown"
+    if now_us < max(latest_known_us, first_dispatched_at_us) or (boot_age_us or 0) < 0:
+        return "clock-went-back"
+    oldest_us = max(now_us, first_dispatched_at_us + (boot_age_us or 0))
+    return "key-expired" if oldest_us >= deadline_us else None
 
 
 def _raised(stored: Terms, current: Terms) -> bool:

@@ -49,11 +49,12 @@ class RunAdmitted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BranchStarted:
-    """A worker drives the branch for the first time."""
+    """A worker drives the branch for the first time. `boot`: names the boot that its boot times count from."""
 
     epoch: int
     worker: str
     code: str
+    boot: str = ""
 
 
 ResumedBecause: TypeAlias = Literal["recovered", "handed over", "woken"]
@@ -68,6 +69,7 @@ class BranchResumed:
     worker: str
     code: str
     why: ResumedBecause
+    boot: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

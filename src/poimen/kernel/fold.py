@@ -61,6 +61,7 @@ from poimen.kernel.intent import (
     Returned,
     RuleApplied,
     SendAnswered,
+    SendView,
     did_nothing,
     no_of,
 )
@@ -71,7 +72,6 @@ from poimen.kernel.views import (
     IntentView,
     RequestView,
     RunView,
-    SendView,
     StepView,
 )
 
@@ -279,9 +279,10 @@ def _intent(view: RunView, line: BranchView, event: IntentEvent, lsn: int, at: i
                 violated("sends are numbered without a gap", intent=str(intent.id))
             if intent.outcome is not None or intent.resolution is not None:
                 violated("nothing is sent after its outcome", lsn=lsn)
-            intent.sends.append(SendView(send=event.send, lsn=lsn, at=at))
+            intent.sends.append(SendView(send=event.send, lsn=lsn, at=at, boot=(event.boot_us, line.boot)))
             request = view.requests[intent.pending.request_id]
-            request.first_dispatched_at = request.first_dispatched_at or at
+            if not request.first_dispatched_at:
+                request.first_dispatched_at, request.first_boot = at, (event.boot_us, line.boot)
             request.sends += 1
         case IntentCommitted() | SendAnswered():
             attempt.resumes = line.resumes = 0
@@ -295,7 +296,7 @@ def _intent(view: RunView, line: BranchView, event: IntentEvent, lsn: int, at: i
         case IntentClassified():
             intent.classification, intent.classified_send = event.classification, event.send
         case IntentProbed():
-            intent.probes += ((lsn, event),)
+            intent.probes += ((lsn, event, line.boot),)
         case IntentDemoted():
             intent.demoted_to = event.to
             intent.lapsed = intent.lapsed or event.rule != "stricter-now"
@@ -312,7 +313,7 @@ def _intent(view: RunView, line: BranchView, event: IntentEvent, lsn: int, at: i
         case RuleApplied() if event.rule == "call-ended":
             intent.running = max(0, intent.running - 1)
         case RuleApplied() if event.rule == "begins-late":
-            intent.sends[-1].at = at
+            intent.sends[-1].begins_late(at, event.inputs.get("boot_us"))
         case RuleApplied():
             pass  # it tells readers
 
@@ -370,14 +371,14 @@ def _branch(
     match event:
         case BranchStarted():
             line.state = b.branch_transition(line.state, b.Started())
-            line.code = event.code
+            line.code, line.boot = event.code, event.boot
         case BranchResumed():
             if line.state is b.BranchState.WAITING:
                 line.state = b.branch_transition(line.state, b.Woken())
                 line.waiting = ()
             line.recovered = event.why == "recovered"
             line.resumes += line.recovered
-            line.code = event.code
+            line.code, line.boot = event.code, event.boot
         case BranchWaiting():
             line.state = b.branch_transition(line.state, b.Parked())
             line.waiting, line.waiting_code = event.reasons, event.code

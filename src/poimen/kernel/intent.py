@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Final, Literal, TypeAlias
 
@@ -159,9 +159,10 @@ class IntentPending(OfIntent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntentDispatched(OfIntent):
-    """From here on the call may have been sent. `send` counts from 1 within the intent."""
+    """From here on the call may have been sent. `send` counts from 1; `boot_us` is 0 where no rule needs it."""
 
     send: int
+    boot_us: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,13 +192,17 @@ class IntentClassified(OfIntent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntentProbed(OfIntent):
-    """A probe was asked, beginning at `asked_at`. `value` is there when it said landed."""
+    """A probe was asked, beginning at `asked_at`, by the boot clock at `boot_us` (0: not known).
+
+    `value` is there when it said landed.
+    """
 
     answer: Literal["landed", "absent", "unknown"]
     evidence: str
     by: str
     asked_at: int
     value: Payload | None = None
+    boot_us: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,6 +213,10 @@ class IntentDemoted(OfIntent):
     to: EffectClass
     rule: DemotedBy
     inputs: Mapping[str, Json]
+
+
+BEGINS_LATE: Final = "begins-late"
+"""The rule of a record by which the time of a send counts from that record, not from its Dispatched."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -272,6 +281,15 @@ IntentEvent: TypeAlias = (
 )
 
 
+def waited(event: object, boot_us: int) -> IntentDispatched | RuleApplied | None:
+    """The record as it is written now, after it has stood in line; None when no field of it names a boot time."""
+    if isinstance(event, IntentDispatched) and event.boot_us:
+        return replace(event, boot_us=boot_us)
+    if isinstance(event, RuleApplied) and event.rule == BEGINS_LATE and event.inputs.get("boot_us"):
+        return replace(event, inputs={**event.inputs, "boot_us": boot_us})
+    return None
+
+
 def short(tool: str) -> str:
     """A call whose arguments are not shown: `pay(…)`."""
     return f"{tool}(…)"
@@ -297,7 +315,22 @@ def cut(value: object) -> str:
     return text if len(text) <= _LONGEST_VALUE else f"{text[:half]}...{text[-half:]}"
 
 
-# ---- its state ---------------------------------------------------------------------------------------------
+# ---- its sends and its state -------------------------------------------------------------------------------
+
+
+@dataclass(slots=True, kw_only=True)
+class SendView:
+    """One send of an intent; `outcome` is None while it is unknown; `boot`: its boot time and its boot, if recorded."""
+
+    send: int
+    lsn: int
+    at: int
+    outcome: Outcome | None = None
+    boot: tuple[int, str] = (0, "")
+
+    def begins_late(self, at: int, boot_us: Json) -> None:
+        """Its time counts from another record than its own: microseconds by the wall clock and since the boot."""
+        self.at, self.boot = at, (boot_us if isinstance(boot_us, int) else 0, self.boot[1])
 
 
 class IntentState(Enum):

@@ -45,9 +45,13 @@ class Claim:
 
 @dataclass(slots=True, kw_only=True)
 class Send:
-    """Send it, unless it was called off. `called_off` says why nothing may be dispatched; empty: it may."""
+    """Send it, unless it was called off. `called_off` says why nothing may be dispatched; empty: it may.
+
+    `boot_us` is for the record of an effect whose rules count time.
+    """
 
     called_off: str
+    boot_us: int = 0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -117,9 +121,9 @@ def _send(intent: IntentView, command: Send) -> Plan:
         return Plan(commit=(), then=Then.CLIMB)  # somebody closed it since this was wanted: nothing is sent after that
     if command.called_off:
         return Plan(commit=(), then=Then.LEAVE if intent.open else Then.STOP)
-    pending = intent.pending
+    of, no = intent.pending, len(intent.sends) + 1
     dispatched = IntentDispatched(
-        step=pending.step, attempt=pending.attempt, ordinal=pending.ordinal, send=len(intent.sends) + 1
+        step=of.step, attempt=of.attempt, ordinal=of.ordinal, send=no, boot_us=command.boot_us
     )
     return Plan(commit=(dispatched,), then=Then.CALL)
 

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, assert_never
 
-from poimen.kernel.effect_class import EffectClass, Terms, key_ttl_us, stricter_class
+from poimen.kernel.effect_class import EffectClass, KeyLapse, Terms, key_lapse, stricter_class
 from poimen.kernel.errors import invariant
 
 _SECOND: Final = 1_000_000
@@ -53,8 +53,6 @@ Rule: TypeAlias = Literal[
 ]
 """The rules of the ladder; they are in records (`intent.AppliedRule` has more), so a name never changes its meaning."""
 
-KeyLapse: TypeAlias = Literal["key-expired", "key-ttl-unknown", "clock-went-back"]
-
 
 # ---- facts -------------------------------------------------------------------------------------------------
 
@@ -66,10 +64,12 @@ class Reading:
     Arguments:
         at_us: when it *began*: a read that began before the lag was over may have looked too early.
         answer: an error, a timeout, an incomplete read or an odd shape is `unknown`.
+        boot_age_us: how long ago it began by the boot clock; None: not known.
     """
 
     at_us: int
     answer: Answer
+    boot_age_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +92,8 @@ class Facts:
             clock that caused it has caught up.
         lapsed: one of these rulings was that the key had lapsed, not that the present declaration is stricter.
         probing_us: for how long an unclear probe is asked before a person is.
+        first_boot_age_us, last_boot_age_us, lease_boot_age_us: how long ago the first and the last Dispatched and the
+            taking of the lease were by the boot clock, which nobody sets; None: not known.
     """
 
     terms: Terms
@@ -107,6 +109,9 @@ class Facts:
     demoted_to: EffectClass | None = None
     lapsed: bool = False
     probing_us: int = PROBING_US
+    first_boot_age_us: int | None = None
+    last_boot_age_us: int | None = None
+    lease_boot_age_us: int | None = None
 
     def __post_init__(self) -> None:
         invariant(self.sends >= 1, "only an intent that was dispatched is ruled upon", sends=self.sends)
@@ -185,9 +190,7 @@ def rule(facts: Facts) -> Ruling:
 
     Source: design protocol.md, section 4.
     """
-    effect_class = facts.terms.effect_class
-    if facts.demoted_to is not None:
-        effect_class = stricter_class(effect_class, facts.demoted_to)
+    effect_class = _in_force(facts)
     for reading in facts.readings:
         if reading.answer == "landed":
             return Land(at_us=reading.at_us, rule="probe-landed", inputs={"reading_at_us": reading.at_us})
@@ -207,38 +210,18 @@ def rule(facts: Facts) -> Ruling:
     assert_never(effect_class)
 
 
-def key_deadline_us(terms: Terms, first_dispatched_at_us: int) -> int | None:
-    """From when on the request id may not be sent any more; None where no key binds.
-
-    The key's age counts from the first Dispatched of the request id; the margin is the tool's timeout and grace, so
-    that a send begun just before the deadline has ended while the far side still remembers. Recovery takes
-    the nearest deadline first.
-
-    Source: design protocol.md, section 4.
-    """
-    ttl_us = key_ttl_us(terms)
-    return None if ttl_us is None else first_dispatched_at_us + ttl_us - terms.margin_us
+def lapse_now(facts: Facts) -> KeyLapse | None:
+    """Why the request id may not be sent now, None too where no key binds; asked right before the call as well."""
+    effect_class = _in_force(facts)
+    if effect_class is facts.terms.effect_class is EffectClass.PROBE and facts.terms.ttl_us is not None:
+        # An older KEYED declaration bounds this probe: its key must live, and must not have lapsed on record.
+        return "key-expired" if facts.lapsed else _lapse(facts)
+    return _lapse(facts) if effect_class is EffectClass.KEYED else None
 
 
-def key_lapse(terms: Terms, *, first_dispatched_at_us: int, now_us: int, latest_known_us: int) -> KeyLapse | None:
-    """Why the request id may not be sent now; None while it may. To be asked before every send.
-
-    Arguments:
-        terms: in force.
-        first_dispatched_at_us: the first Dispatched of the request id (before it, nothing binds: do not ask).
-        now_us: the wall clock.
-        latest_known_us: the largest time of any record of the run.
-
-    Source: design protocol.md, section 4 ("a clock that went back = expired; unknown ttl = 0").
-    """
-    deadline_us = key_deadline_us(terms, first_dispatched_at_us)
-    if deadline_us is None:
-        return None
-    if terms.ttl_us is None:
-        return "key-ttl-unknown"
-    if now_us < max(latest_known_us, first_dispatched_at_us):
-        return "clock-went-back"
-    return "key-expired" if now_us >= deadline_us else None
+def _in_force(facts: Facts) -> EffectClass:
+    stored = facts.terms.effect_class
+    return stored if facts.demoted_to is None else stricter_class(stored, facts.demoted_to)
 
 
 def backoff_us(n: int) -> int:
@@ -251,7 +234,7 @@ def backoff_us(n: int) -> int:
 
 
 def _keyed(facts: Facts) -> Ruling:
-    lapse = _lapse(facts)
+    lapse = lapse_now(facts)
     may_ask = facts.terms.probe is not None
     if lapse is None:
         used_up = facts.sends >= facts.terms.max_sends
@@ -268,12 +251,9 @@ def _keyed(facts: Facts) -> Ruling:
 
 
 def _by_probe(facts: Facts) -> Ruling:
-    terms = facts.terms
-    if terms.effect_class is EffectClass.PROBE and terms.ttl_us is not None:
-        # An older KEYED declaration bounds this probe: its key must live, and must not have lapsed on record.
-        lapse = "key-expired" if facts.lapsed else _lapse(facts)
-        if lapse is not None:
-            return _at_most_once(facts, (_from_probe(lapse, _key_inputs(facts)),))
+    lapse = lapse_now(facts)
+    if lapse is not None:
+        return _at_most_once(facts, (_from_probe(lapse, _key_inputs(facts)),))
     return _probed(facts, ())
 
 
@@ -291,9 +271,10 @@ def _probed(facts: Facts, demotions: tuple[Demotion, ...]) -> Ruling:
         back = {"asked_at_us": asked_us, "now_us": facts.now_us}
         return GiveUp(rule="clock-went-back", inputs=back, demotions=demotions)
     settled_at_us = _settled_at_us(facts)
-    late = [r for r in facts.readings if r.at_us >= settled_at_us]
+    late = [r for r in facts.readings if r.at_us >= settled_at_us and _boot_settled_us(facts, r.boot_age_us) <= 0]
     if not late:
-        return _ask_early(facts, settled_at_us, demotions)
+        lacking_us = _boot_settled_us(facts, 0)
+        return _ask_early(facts, max(settled_at_us, facts.now_us + lacking_us if lacking_us else 0), demotions)
     if late[-1].answer == "absent":
         return _ask_twice(facts, late, settled_at_us, demotions)
     return _back_off(facts, late, settled_at_us, demotions)
@@ -323,9 +304,11 @@ def _ask_twice(facts: Facts, late: list[Reading], settled_at_us: int, demotions:
             break
         first = reading
     inputs = {"settled_at_us": settled_at_us, "first_absent_us": first.at_us, "last_absent_us": last.at_us}
-    if last.at_us - first.at_us >= ABSENCE_APART_US:
+    known = first.boot_age_us is not None and last.boot_age_us is not None
+    boot_apart_us = (first.boot_age_us or 0) - (last.boot_age_us or 0) if known else ABSENCE_APART_US
+    if last.at_us - first.at_us >= ABSENCE_APART_US <= boot_apart_us:
         return _send_again(facts, "absent-confirmed", inputs, demotions)
-    at_us = first.at_us + ABSENCE_APART_US
+    at_us = max(first.at_us, facts.now_us - (first.boot_age_us or 0) if known else 0) + ABSENCE_APART_US
     return AskProbe(at_us=at_us, rule="probe-confirm", inputs=inputs, demotions=demotions)
 
 
@@ -350,6 +333,19 @@ def _settled_at_us(facts: Facts) -> int:
     terms = facts.terms
     sent_us = _seen(facts, facts.last_dispatched_at_us) + terms.timeout_us + terms.grace_us
     return max(sent_us, _seen(facts, facts.lease_taken_at_us)) + terms.lag_us
+
+
+def _boot_settled_us(facts: Facts, age_us: int | None) -> int:
+    """How much the boot clock says was lacking, so long ago, until an absence counts; 0 where it cannot tell."""
+    if age_us is None:
+        return 0
+    terms, sent_us, taken_us = facts.terms, facts.last_boot_age_us, facts.lease_boot_age_us
+    lacking = [0]
+    if sent_us is not None:
+        lacking.append(terms.timeout_us + terms.grace_us + terms.lag_us - (sent_us - age_us))
+    if taken_us is not None:
+        lacking.append(terms.lag_us - (taken_us - age_us))
+    return max(lacking)
 
 
 def _seen(facts: Facts, at_us: int) -> int:
@@ -380,6 +376,7 @@ def _lapse(facts: Facts) -> KeyLapse | None:
         first_dispatched_at_us=facts.first_dispatched_at_us,
         now_us=facts.now_us,
         latest_known_us=facts.latest_known_us,
+        boot_age_us=facts.first_boot_age_us,
     )
 
 
@@ -390,6 +387,7 @@ def _send_inputs(facts: Facts) -> dict[str, int | str]:
 def _key_inputs(facts: Facts) -> dict[str, int | str]:
     ttl_us = facts.terms.ttl_us
     return {
+        **({} if facts.first_boot_age_us is None else {"boot_age_us": facts.first_boot_age_us}),
         "first_dispatched_at_us": facts.first_dispatched_at_us,
         "now_us": facts.now_us,
         "latest_known_us": facts.latest_known_us,

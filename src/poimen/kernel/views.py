@@ -27,6 +27,7 @@ from poimen.kernel.intent import (
     RejectedOutcome,
     Resolution,
     Returned,
+    SendView,
     contradicts,
     did_nothing,
     short,
@@ -39,16 +40,6 @@ if TYPE_CHECKING:
     from poimen.kernel.events import BranchEnded, BranchVerifying, DecisionRecorded, RunAdmitted, Waiting
     from poimen.kernel.ids import BranchId, IntentId
     from poimen.kernel.intent import ErrorRecord, Payload
-
-
-@dataclass(slots=True, kw_only=True)
-class SendView:
-    """One send of an intent; `outcome` is None while it is unknown."""
-
-    send: int
-    lsn: int
-    at: int
-    outcome: Outcome | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -73,7 +64,7 @@ class IntentView:
     resolution: IntentResolved | None = None
     dropped: bool = False
     timed_out: bool = False
-    probes: tuple[tuple[int, IntentProbed], ...] = ()
+    probes: tuple[tuple[int, IntentProbed, str], ...] = ()
     demoted_to: EffectClass | None = None
     lapsed: bool = False
     claimed_by: str = ""
@@ -317,6 +308,7 @@ class RequestView:
     tool: str
     args_digest: str
     first_dispatched_at: int = 0
+    first_boot: tuple[int, str] = (0, "")
     sends: int = 0
 
 
@@ -336,6 +328,7 @@ class BranchView:
     resumes: int = 0
     recovered: bool = False
     code: str = ""
+    boot: str = ""
     body: BranchVerifying | None = None
     ended: BranchEnded | None = None
     steps: dict[str, StepView] = field(default_factory=dict)

@@ -88,6 +88,8 @@ OUTCOMES: Final[dict[str, type]] = {
 }
 _OUTCOME_TAGS: Final[dict[type, str]] = {cls: tag for tag, cls in OUTCOMES.items()}
 
+_TIMED: Final = frozenset({KINDS[i.IntentDispatched], KINDS[i.RuleApplied]})
+
 OWN: Final[frozenset[type]] = frozenset({
     e.AttemptStarted, e.AttemptSucceeded, e.StepComputed, i.IntentPending, i.IntentDispatched, i.IntentCommitted
 })  # fmt: skip
@@ -209,6 +211,18 @@ def record(event: e.Event, *, branch: str, at: int | None = None) -> NewRecord:
     written = clock.wall_us() if at is None else at
     # past the named tuple's own constructor: this runs for each record
     return tuple.__new__(NewRecord, (clock.record_id(), branch, kind, e.SUBJECTS[cls](event), body, written))
+
+
+def waited(made: NewRecord, *, at: int, boot_us: int) -> NewRecord:
+    """A record that has stood in line, as it is written now.
+
+    Arguments:
+        made: as `record` gave it.
+        at: microseconds since the Unix epoch.
+        boot_us: the same moment by the boot clock.
+    """
+    moved = i.waited(decode(made.kind, made.body), boot_us) if made.kind in _TIMED else None
+    return made._replace(at=at) if moved is None else made._replace(at=at, body=encode(moved))
 
 
 # ---- back ------------------------------------------------------------------------------------------------------

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from poimen.kernel.attempt import AttemptState
-from poimen.kernel.effect_class import EffectClass
+from poimen.kernel.effect_class import EffectClass, key_deadline_us
 from poimen.kernel.events import AttemptCancelled, AttemptFailed, AttemptIndeterminate, AttemptResumed, Waiting
 from poimen.kernel.intent import ErrorRecord, IntentClassified, ReadDropped, classify
-from poimen.kernel.resolution import key_deadline_us
 from poimen.kernel.views import open_steps
 
 if TYPE_CHECKING:

@@ -81,7 +81,7 @@ class Driver:
         self.line: BranchView = newest_branch(view)
         self.lease = lease
         self.crashed = crashed
-        self.taken_at = clock.wall_us()
+        self.taken_at, self.taken_boot = clock.wall_us(), clock.boot_us()
         self.main = asyncio.get_running_loop()
         self.loop = run_loop(self, self.main, f"{view.run}/{self.line.id}")
         self.script = Script(self.line, records)
@@ -149,11 +149,12 @@ class Driver:
         """Seconds until this worker's right to send ends, the margin taken off; one that ran out is asked for anew."""
         if self.dropped and self.draining:  # this process ends: nobody would hear what becomes of it
             return 0.0
-        if self._lease_left_s() <= 0:
+        if self.lease_left_now_s() <= 0:
             await self.worker.ask_for(self)
-        return self._lease_left_s()
+        return self.lease_left_now_s()
 
-    def _lease_left_s(self) -> float:
+    def lease_left_now_s(self) -> float:
+        """The same as known here and now."""
         return (self.lease.until - clock.boot_us()) / 1e6 - self.worker.dispatch_margin_s
 
     def on_indeterminate(self, spec: ToolSpec | None, call: Call | None) -> OnUnknown:
@@ -246,13 +247,13 @@ class Driver:
         if self.line.cancel_lsn and not again:
             self.ending.call_off()
             return
-        code = self.worker.code
+        code, boot = self.worker.code, clock.boot_mark()
         if again:
             why: ResumedBecause = "recovered" if self.crashed else "handed over"
             why = "woken" if self.line.state is BranchState.WAITING else why
-            first: Event = BranchResumed(epoch=self.epoch, worker=self.worker.id, code=code, why=why)
+            first: Event = BranchResumed(epoch=self.epoch, worker=self.worker.id, code=code, why=why, boot=boot)
         else:
-            first = BranchStarted(epoch=self.epoch, worker=self.worker.id, code=code)
+            first = BranchStarted(epoch=self.epoch, worker=self.worker.id, code=code, boot=boot)
         self.submit((first,))
         self.folded_outside()
         missing = recover(self) if again else ()

@@ -25,10 +25,9 @@ from poimen.engine.standing import contradiction
 from poimen.gate.guard import Guard
 from poimen.gate.port import Closed, Dropped, Key, Known, Landed, Stopped, Unknown
 from poimen.gate.request_id import generation, read_request_id, request_id
-from poimen.kernel.effect_class import EffectClass, Terms, stricter
+from poimen.kernel.effect_class import EffectClass, Terms, key_lapse, stricter
 from poimen.kernel.errors import CodeChanged, PoimenError, Suspended
 from poimen.kernel.intent import IntentDemoted, IntentPending, RuleApplied, short
-from poimen.kernel.resolution import key_lapse
 from poimen.secrecy.speaking import logger
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     from poimen.engine.driving.driver import Driver
     from poimen.kernel.events import Event
     from poimen.kernel.intent import AppliedRule, DropReason, LateOutcome, Outcome, Payload
-    from poimen.kernel.views import IntentView, RequestView
+    from poimen.kernel.views import IntentView
 
 _log: Final = logger("poimen.run")
 
@@ -54,6 +53,7 @@ class EffectPort:
         self.threads = driver.worker.threads
         # Asked several times in each effect: the run answers by itself.
         self.intent, self.stopping, self.lease_left_s = driver.intent, driver.stopping, driver.lease_left_s
+        self.lease_left_now_s, self.request = driver.lease_left_now_s, driver.view.requests.__getitem__
 
     def append(self, *events: Event) -> Awaitable[int]:
         """Append under the run's epoch; durable once awaited."""
@@ -107,10 +107,6 @@ class EffectPort:
         self._driver.worker.lingering.body_ended(self._driver)
         self._driver.loop.arm()
 
-    def request(self, request_id: str) -> RequestView:
-        """What is known of a request id."""
-        return self._driver.view.requests[request_id]
-
     def closing(self, key: Key, outcome: Outcome) -> tuple[Event, ...]:
         """The end of the attempt, where the tool is its own step."""
         return () if self._scope is not None else self._driver.attempts.closing(key, outcome)
@@ -141,6 +137,11 @@ class EffectPort:
     def lease_taken_at(self) -> int:
         """When the lease was taken."""
         return self._driver.taken_at
+
+    @property
+    def lease_taken_boot(self) -> int:
+        """The same by the boot clock."""
+        return self._driver.taken_boot
 
     @property
     def latest_at(self) -> int:
@@ -267,9 +268,14 @@ class Effects:
     def _lapsed(self, known: IntentView, terms: Terms) -> bool:
         """Whether an earlier attempt's request id, of which nothing landed, may not be sent any more."""
         view = self.driver.view
-        first = view.requests[known.pending.request_id].first_dispatched_at
-        now_us, latest = clock.wall_us(), view.latest_at
-        lapse = key_lapse(terms, first_dispatched_at_us=first, now_us=now_us, latest_known_us=latest)
+        request = view.requests[known.pending.request_id]
+        lapse = key_lapse(
+            terms,
+            first_dispatched_at_us=(first := request.first_dispatched_at),
+            now_us=clock.wall_us(),
+            latest_known_us=view.latest_at,
+            boot_age_us=clock.boot_age_us(*request.first_boot),
+        )
         return bool(first) and lapse is not None and known.did_nothing
 
     def _guard(self, spec: ToolSpec, pending: IntentPending, scope: AttemptScope | None, packed: bytes) -> Guard:

@@ -24,6 +24,7 @@ from poimen.kernel.events import (
     state_after,
 )
 from poimen.kernel.fold import apply
+from poimen.kernel.intent import waited
 from poimen.log import codec
 from poimen.log.api import Batch, Blob
 from poimen.log.writer import IN_PLACE_S
@@ -74,10 +75,10 @@ class Sent(Awaited):
             raise self.error
         return self.begun_us
 
-    def dated(self, at: int) -> None:
+    def dated(self, at: int, boot_us: int) -> None:
         """Its records stood in line and are written later than they were made: they have this time now."""
-        self.begun_us = clock.boot_us()
-        self.events = [(event, at) for event, _ in self.events]
+        self.begun_us = boot_us
+        self.events = [(waited(event, boot_us) or event, at) for event, _ in self.events]
         for due in self.due:
             due.at = at
 

@@ -111,7 +111,8 @@ class Steps:
             else:
                 driver.effects.resume(call, last.no, None)
         elif last.state is AttemptState.PENDING:
-            self.later(call, last.no, last.not_before)
+            whole_us = last.not_before - step.attempts[last.no - 2].ended_at  # what is left is never more than that
+            self.later(call, last.no, min(last.not_before, clock.wall_us() + whole_us))
         elif step.parked:
             self.try_again(call)
             return

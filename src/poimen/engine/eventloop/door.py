@@ -19,6 +19,7 @@ from poimen._typing import override
 from poimen.engine.eventloop import locked
 from poimen.engine.eventloop.locked import Locked
 from poimen.engine.eventloop.loop import empty
+from poimen.log import codec
 from poimen.log.writer import Door
 from poimen.secrecy.speaking import logger
 
@@ -51,7 +52,7 @@ class Outside:
         """It is durable, or was refused."""
         self._then(ticket.error)
 
-    def dated(self, at: int) -> None:
+    def dated(self, at: int, boot_us: int) -> None:
         """Its record has another time: nobody here counts from it."""
 
 
@@ -168,11 +169,11 @@ class LoopDoor(Locked):
 
     def _date(self) -> None:
         """What a locked log has kept in line happens now: others count from the time of a record."""
-        at = clock.wall_us()
+        at, boot_us = clock.wall_us(), clock.boot_us()
         for ticket in self._door.in_line():
-            dated = tuple([record._replace(at=at) for record in ticket.batch.records])
+            dated = tuple([codec.waited(record, at=at, boot_us=boot_us) for record in ticket.batch.records])
             ticket.batch = ticket.batch._replace(records=dated)
-            ticket.owner.dated(at)
+            ticket.owner.dated(at, boot_us)
 
     def _told(self, tickets: Sequence[Ticket]) -> None:
         """All that has landed is folded before anybody acts on it; who waits goes on in this turn, or the next."""

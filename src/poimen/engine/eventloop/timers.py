@@ -36,12 +36,14 @@ class Timers:
         timer.scope, timer.n = scope, scope.timers_made
         scope.timers_made += 1
         scope.timers[timer.n] = timer
-        self._driver.when_live(lambda: self._arm(timer))
+        length_s = timer.when() - self._driver.time_s()
+        self._driver.when_live(lambda: self._arm(timer, length_s))
 
-    def _arm(self, timer: RunTimer) -> None:
+    def _arm(self, timer: RunTimer, length_s: float) -> None:
         if timer.cancelled() or timer.fired or self._driver.dropped or ("timer", timer.n) in timer.scope.handed:
             return
-        delay = max(0.0, timer.when() - clock.wall_us() / 1e6)
+        # never more than the whole: a clock that is behind the log would have it wait for the difference too
+        delay = max(0.0, min(timer.when() - clock.wall_us() / 1e6, length_s))
         timer.real = self._driver.main.call_later(delay, self._fire, timer, context=empty())
 
     def _fire(self, timer: RunTimer) -> None:

@@ -9,6 +9,7 @@ Source: design storage.md, "SQLite"; reliability.md sections 0 and 3.
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from functools import cache
@@ -119,8 +120,9 @@ def translated(error: BaseException, db: Path, doing: str) -> PoimenError:
 
 def _held_by(db: Path) -> str:
     sides = files.Sides.of(db)
-    pids = locks.holders((sides.db, sides.shm, sides.open))
-    return f"held open by process {', '.join(map(str, pids))}" if pids else "another process holds it"
+    pids = [pid for pid in locks.holders((sides.db, sides.shm, sides.open)) if pid != os.getpid()]
+    who = f"process {', '.join(map(str, pids))}" if pids else "another process"
+    return f"{who} has it open: somebody is reading or writing it"
 
 
 def connect(db: Path, *, vfs: str | None) -> apsw.Connection:
