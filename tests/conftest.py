@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 from hypothesis import core, settings
@@ -64,8 +64,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     nightly: bool = config.getoption("--nightly")
     settings.load_profile("night" if nightly else "day")
+    given: dict[str, int] = getattr(config, "workerinput", {})  # of a process of xdist
     if config.option.seed is None:
-        config.option.seed = int.from_bytes(os.urandom(3)) if nightly else 0  # the processes of xdist are given it
+        config.option.seed = given["seed"] if given else int.from_bytes(os.urandom(3)) if nightly else 0
     if nightly:
         core.global_force_seed = config.option.seed  # as --hypothesis-seed; a day's examples are always the same
     folder: Path | None = config.option.report
@@ -77,6 +78,12 @@ def pytest_configure(config: pytest.Config) -> None:
     for name in [name for name in os.environ if name.startswith("POIMEN_")]:
         del os.environ[name]  # a database or an actor set in the shell must not reach a test
     signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background, also by children
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Give a process of xdist the seed that was drawn here."""
+    node.workerinput["seed"] = node.config.option.seed
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

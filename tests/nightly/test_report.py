@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.crash import test_anywhere as anywhere
+from tests.power import test_power_loss as power_loss
 from tools.nightly import page
 from tools.nightly.collecting import machine, state_of, why
 from tools.nightly.report import GOALS, Entry, Report, command
@@ -147,6 +149,18 @@ def test_a_finding_comes_again_at_once_by_its_command(told: tuple[str, dict[str,
     assert [(one["seed"], one["why"]) for one in again["findings"]] == [(106, finding["why"])]
 
 
+def test_processes_of_a_night_begin_with_the_same_seed(tmp_path: Path) -> None:
+    (tmp_path / "test_small.py").write_text(
+        "def test_one(figures, seeds):\n    seed = next(seeds())\n    figures(f'P2 {seed}')\n    assert not seed\n"
+    )
+    _, report = session(tmp_path, str(tmp_path / "test_small.py"), "--nightly", "-n", "1")
+    (row,), (portion,) = report["harnesses"], report["portions"]
+    assert row["seeds"] == [portion["seed"]]
+    assert row["lines"] == [f"P2 {portion['seed']}"]
+    assert portion["seed"] > 0
+    assert report["findings"][0]["command"].startswith("make nightly ")
+
+
 def test_portions_of_one_commit_are_one_report(tmp_path: Path) -> None:
     (tmp_path / "test_small.py").write_text(TESTS)
     _, report = session(tmp_path, small(tmp_path, "test_holds"))
@@ -196,6 +210,12 @@ def test_a_night_below_its_goal_is_incomplete() -> None:
     assert report(reached(GOALS["P2"] - 1), CONTROL).rows()[0].verdict.startswith("incomplete: 19,999 of 20,000")
     assert report(reached(GOALS["P2"]), CONTROL).rows()[0].verdict == "ok"
     assert report(reached(GOALS["P2"]), CONTROL).verdict == "incomplete: P3, soak"
+
+
+def test_a_night_and_four_tenths_of_its_kills_reach_the_goals() -> None:
+    assert 2 * anywhere.ROUNDS[1] * anywhere.KILLS == 50_000
+    assert 2 * round(0.4 * anywhere.ROUNDS[1]) * anywhere.KILLS == GOALS["P2"] == 20_000
+    assert power_loss.PARTS * (power_loss.STATES[1] // power_loss.PARTS) >= GOALS["P3"] == 200_000
 
 
 def test_what_was_saved_is_loaded(tmp_path: Path) -> None:

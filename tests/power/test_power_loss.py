@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from tests.conftest import Figures, Scale, Seeds
 
 PARTS = 8
+STATES = (20_000, 240_000)
+"""By day and by night, in all parts together."""
 STANDARD = "tests.power.programs:standard"
 
 pytestmark = pytest.mark.harness("P3")
@@ -28,7 +30,7 @@ pytestmark = pytest.mark.harness("P3")
 def test_whatever_a_power_cut_leaves_every_acknowledgement_is_there(
     server: ForkServer, tmp_path: Path, part: int, scale: Scale, seeds: Seeds, figures: Figures
 ) -> None:
-    states = scale(20_000, 240_000) // PARTS
+    states = scale(*STATES) // PARTS
     report = power_sweep(
         STANDARD,
         folder=tmp_path,

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import poimen
-from poimen.engine import reading, standing
+from poimen.engine import desk, reading, standing
 from poimen.engine.reading import find_intent
 from poimen.log.api import TERMINAL_STATES
 from poimen.testing import Witness
@@ -238,6 +238,11 @@ class Soak:
     async def answer(self, client: poimen.Client, view: RunView) -> None:
         """Look at the world, and say what it shows."""
         for item in standing.inbox_of(view):
+            if "crash loop" in item.summary:  # that it dies again and again is what we do to it
+                with contextlib.suppress(desk.Refused):  # it has ended meanwhile
+                    desk.resume(client.store, client.door, view.run, by="ann", why="killed on purpose")
+                    self.told.answered["go on"] += 1
+                continue
             if item.kind != "effect":
                 self.told.errors.append(f"{item.run_id} waits for {item.kind}: {item.summary}")
                 continue
