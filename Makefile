@@ -36,11 +36,15 @@ run: setup ## Run the release agent, untouched and killed, and show what the log
 
 .PHONY: test
 test: setup strace lint ## Lint, then run all tests.
-	@$(PYTEST) $(ARGS)
+	@$(PYTEST) --report .build/test $(ARGS)
 
 .PHONY: nightly
-nightly: setup strace lint ## As test, with the numbers of a night.
-	@$(PYTEST) --nightly $(ARGS)
+nightly: setup strace lint ## As test, with the numbers of a night and a report; in portions with ARGS="-k power".
+	@$(PYTEST) --nightly --report .build/nightly $(ARGS)
+
+.PHONY: soak
+soak: setup ## Mixed load, a worker killed every 2 s, a verdict (ARGS="--minutes 30").
+	@$(BIN)/python -m tests.soak $(ARGS)
 
 .PHONY: lint
 lint: setup ## Style, format, types and import contracts.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from poimen.testing import ForkServer
-    from tests.conftest import Scale
+    from tests.conftest import Figures, Scale
 
 WORKFLOWS = {
     "READ": "reads",
@@ -27,6 +27,8 @@ WORKFLOWS = {
 }
 AWAY_S = 90.0
 """Longer than a tool's timeout and grace, so that a probe's *absent* counts at once."""
+
+pytestmark = pytest.mark.harness("P1")
 
 
 def sweep(server: ForkServer, folder: Path, effect_class: str, *, kills: int, sabotage: str = "") -> list[Trial]:
@@ -51,10 +53,18 @@ def at(trials: list[Trial], points: tuple[str, ...]) -> list[Trial]:
 
 @pytest.mark.parametrize("effect_class", WORKFLOWS)
 def test_log_and_witness_agree_after_every_kill_c09(
-    server: ForkServer, tmp_path: Path, effect_class: str, scale: Scale
+    server: ForkServer, tmp_path: Path, effect_class: str, scale: Scale, figures: Figures
 ) -> None:
     kills = scale(20, 100)
     trials = sweep(server, tmp_path, effect_class, kills=kills)
+    killed, wrong = sum(trial.killed for trial in trials), len(disagreements(trials))
+    figures(
+        f"P1 both windows, {effect_class}: {killed} kills at {len(EVERY_POINT)} points, {wrong} misclassified",
+        asked=len(EVERY_POINT) * kills,
+        reached=killed,
+        unit="kills",
+        misclassified=wrong,
+    )
     assert disagreements(trials) == []
     assert len(trials) == len(EVERY_POINT) * kills
     assert all(trial.killed for trial in trials)
@@ -99,13 +109,17 @@ def assert_the_class_was_kept(effect_class: str, trials: list[Trial]) -> None:
 
 
 @pytest.mark.parametrize("effect_class", WORKFLOWS)
-def test_a_two_record_protocol_is_caught(server: ForkServer, tmp_path: Path, effect_class: str) -> None:
+def test_a_two_record_protocol_is_caught(
+    server: ForkServer, tmp_path: Path, effect_class: str, figures: Figures
+) -> None:
     trials = sweep(server, tmp_path, effect_class, kills=2, sabotage="two_records")
     assert all(trial.killed for trial in trials)
     assert {t.classified for t in at(trials, WINDOW_A)} == {t.classified for t in at(trials, WINDOW_B)}
     assert {t.left for t in at(trials, (*WINDOW_A, *WINDOW_B))} == {"pending"}
     found = disagreements(trials)
-    assert any("windows A and B are classified alike" in what for what in found), found
+    caught = sum("windows A and B are classified alike" in what for what in found)
+    figures(f"P1 control two_records, {effect_class}: {caught} times alike", control="two_records", caught=caught)
+    assert caught, found
 
 
 def test_the_two_record_protocol_pages_a_person_for_a_mail_that_was_never_sent(

@@ -24,7 +24,7 @@ from tests.engine.simulated import events_of, folded, in_simulated_time
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.conftest import Scale
+    from tests.conftest import Scale, Seeds
     from tests.engine.playing import Played
     from tests.engine.programs import Node
 
@@ -120,7 +120,7 @@ async def _found(
 
 
 @pytest.mark.parametrize("kind", CHANGES)
-def test_a_changed_workflow_waits_and_executes_nothing(kind: str, scale: Scale) -> None:
+def test_a_changed_workflow_waits_and_executes_nothing(kind: str, scale: Scale, seeds: Seeds) -> None:
     found, at_once = 0, 0
 
     async def one(seed: int) -> None:
@@ -133,14 +133,14 @@ def test_a_changed_workflow_waits_and_executes_nothing(kind: str, scale: Scale) 
             at_once += place >= _alone(seed)
 
     programs = scale(50, 500)
-    for seed in range(programs):
+    for seed in seeds(programs):
         in_simulated_time(seed, partial(one, seed))
     assert found == programs * len(PLACES)
     assert at_once >= 250
 
 
 @pytest.mark.parametrize("kind", CHANGES)
-def test_a_changed_step_waits_and_executes_nothing(kind: str, scale: Scale) -> None:
+def test_a_changed_step_waits_and_executes_nothing(kind: str, scale: Scale, seeds: Seeds) -> None:
     found, at_once = 0, 0
 
     async def one(seed: int) -> None:
@@ -154,7 +154,7 @@ def test_a_changed_step_waits_and_executes_nothing(kind: str, scale: Scale) -> N
             at_once += place >= _alone(seed)
 
     programs = scale(50, 500)
-    for seed in range(programs):
+    for seed in seeds(programs):
         in_simulated_time(seed, partial(one, seed))
     assert found == programs * len(PLACES)
     assert at_once >= 250

@@ -30,7 +30,7 @@ from tests.engine.playing import Play, Played, difference
 from tests.engine.simulated import events_of, few_collections, folded, in_simulated_time
 
 if TYPE_CHECKING:
-    from tests.conftest import Scale
+    from tests.conftest import Scale, Seeds
     from tests.engine.programs import Node
     from tests.engine.simulated import CutStore
 
@@ -129,7 +129,7 @@ async def lived(play: Play) -> Played:
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
-def test_a_crash_anywhere_changes_nothing_that_was_seen(chunk: int, scale: Scale) -> None:
+def test_a_crash_anywhere_changes_nothing_that_was_seen(chunk: int, scale: Scale, seeds: Seeds) -> None:
     async def one(seed: int) -> None:
         play = Play(seed)
         first = await lived(play)
@@ -138,12 +138,12 @@ def test_a_crash_anywhere_changes_nothing_that_was_seen(chunk: int, scale: Scale
         await replayed(play, again)
 
     with few_collections():  # the tests below do without: where garbage is collected must not matter
-        for seed in range(chunk, scale(1_000, 20_000), CHUNKS):
+        for seed in seeds(scale(1_000, 20_000), start=chunk, step=CHUNKS):
             in_simulated_time(seed, partial(one, seed))
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
-def test_three_crashes_in_a_row(chunk: int, scale: Scale) -> None:
+def test_three_crashes_in_a_row(chunk: int, scale: Scale, seeds: Seeds) -> None:
     async def one(seed: int) -> None:
         play, at = Play(seed), 1
         played = await lived(play)
@@ -151,12 +151,12 @@ def test_three_crashes_in_a_row(chunk: int, scale: Scale) -> None:
             played, at = await crashed(play, played, at)
         await replayed(play, played)
 
-    for seed in range(10_000 + chunk, 10_000 + scale(100, 3_000), CHUNKS):
-        in_simulated_time(seed, partial(one, seed))
+    for n in seeds(scale(100, 3_000), start=chunk, step=CHUNKS):
+        in_simulated_time(10_000 + n, partial(one, 10_000 + n))
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
-def test_outsiders_change_nothing_that_was_seen(chunk: int, scale: Scale) -> None:
+def test_outsiders_change_nothing_that_was_seen(chunk: int, scale: Scale, seeds: Seeds) -> None:
     meddled: list[str] = []
 
     async def one(seed: int) -> None:
@@ -168,8 +168,8 @@ def test_outsiders_change_nothing_that_was_seen(chunk: int, scale: Scale) -> Non
         await replayed(play, again)
         meddled.extend(play.meddled)
 
-    for seed in range(20_000 + chunk, 20_000 + scale(100, 3_000), CHUNKS):
-        in_simulated_time(seed, partial(one, seed))
+    for n in seeds(scale(100, 3_000), start=chunk, step=CHUNKS):
+        in_simulated_time(20_000 + n, partial(one, 20_000 + n))
     assert len(set(meddled)) > 1
 
 
@@ -250,7 +250,7 @@ REGRESSIONS: dict[str, list[Node]] = {
 
 
 @pytest.mark.parametrize("name", REGRESSIONS)
-def test_programs_that_once_went_wrong(name: str, scale: Scale) -> None:
+def test_programs_that_once_went_wrong(name: str, scale: Scale, seeds: Seeds) -> None:
     async def one(seed: int) -> None:
         play = Play(seed, REGRESSIONS[name])
         first = await lived(play)
@@ -259,12 +259,14 @@ def test_programs_that_once_went_wrong(name: str, scale: Scale) -> None:
         again, _ = await crashed(play, again, at)
         await replayed(play, again)
 
-    for seed in range(scale(15, 500)):
+    for seed in seeds(scale(15, 500)):
         in_simulated_time((name, seed), partial(one, seed))
 
 
 @pytest.mark.parametrize("turns", [1, 3, 10])
-def test_turns_of_the_main_loop_change_nothing(turns: int, monkeypatch: pytest.MonkeyPatch, scale: Scale) -> None:
+def test_turns_of_the_main_loop_change_nothing(
+    turns: int, monkeypatch: pytest.MonkeyPatch, scale: Scale, seeds: Seeds
+) -> None:
     """A run that has much to do lets the main loop have a turn in between, wherever that falls."""
 
     async def one(seed: int) -> None:
@@ -277,7 +279,7 @@ def test_turns_of_the_main_loop_change_nothing(turns: int, monkeypatch: pytest.M
             patched.setattr(loop, "SPIN", turns)
             await replayed(play, first)
 
-    for seed in range(scale(20, 500)):
+    for seed in seeds(scale(20, 500)):
         in_simulated_time(seed, partial(one, seed))
 
 

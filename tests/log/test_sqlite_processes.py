@@ -20,7 +20,7 @@ from poimen.log.sqlite import SqliteStore
 from tests.log.stores import Child, admitted, batch, landed, moved_clock
 
 if TYPE_CHECKING:
-    from tests.conftest import Scale
+    from tests.conftest import Scale, Seeds
 
 
 @pytest.fixture
@@ -31,8 +31,8 @@ def db(tmp_path: Path) -> Path:
 # ---- order ---------------------------------------------------------------------------------------------------------
 
 
-def test_lsns_have_no_gap_and_nothing_acknowledged_is_lost_under_kills(db: Path, scale: Scale) -> None:
-    chance = random.Random(7)
+def test_lsns_have_no_gap_and_nothing_acknowledged_is_lost_under_kills(db: Path, scale: Scale, seeds: Seeds) -> None:
+    chance = random.Random(7 + next(seeds()))
     SqliteStore(db).close()
     told: list[tuple[str, int, list[str]]] = []
     kills = 0

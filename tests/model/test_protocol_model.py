@@ -18,10 +18,12 @@ from poimen.testing.model.walking import walk
 
 if TYPE_CHECKING:
     from poimen.testing.model.state import Control
-    from tests.conftest import Scale
+    from tests.conftest import Figures, Scale, Seeds
 
 LEAST_STATES = 100_000
 LEAST_TRACES = 500
+
+pytestmark = pytest.mark.harness("P10")
 
 
 def every_move() -> set[str]:
@@ -29,12 +31,15 @@ def every_move() -> set[str]:
     return set(re.findall(r'Move\([^,()]+(?:\.epoch)?, "(\w+)"', inspect.getsource(moves)))
 
 
-def test_no_promise_is_broken_in_any_state_and_the_kernel_agrees(
-    scale: Scale, capsys: pytest.CaptureFixture[str]
-) -> None:
-    found = search(limit=scale(60_000, 1_000_000), walks=scale(200, 5_000))
-    with capsys.disabled():
-        print(f"\n{found.told()}")
+def test_no_promise_is_broken_in_any_state_and_the_kernel_agrees(scale: Scale, seeds: Seeds, figures: Figures) -> None:
+    found = search(limit=scale(60_000, 1_000_000), walks=scale(200, 5_000), seed=next(seeds()))
+    figures(
+        found.told(),
+        asked=LEAST_STATES,
+        reached=found.states,
+        unit="states",
+        misclassified=len(found.broken) + len(found.differing),
+    )
     assert (found.broken, found.differing) == ((), ())
     assert found.states >= LEAST_STATES
     assert found.traces >= LEAST_TRACES
@@ -42,11 +47,13 @@ def test_no_promise_is_broken_in_any_state_and_the_kernel_agrees(
 
 
 @pytest.mark.parametrize("control", CONTROLS)
-def test_a_control_gives_a_readable_counterexample(control: Control, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_control_gives_a_readable_counterexample(control: Control, figures: Figures) -> None:
     found = sought(control)
     told = found.told()
-    with capsys.disabled():
-        print(f"\n{told}")
+    moves_made = len(found.counterexample)
+    figures(
+        f"P10 control {control}: {found.broken}, in {moves_made} moves", control=control, caught=int(bool(found.broken))
+    )
     assert found.broken
     assert found.counterexample
     assert told.count("\n") == len(found.counterexample) + 1

@@ -14,25 +14,36 @@ if TYPE_CHECKING:
 
     from poimen.testing import ForkServer
     from poimen.testing.storage.faults import FaultyCall
-    from tests.conftest import Figures, Scale
+    from tests.conftest import Figures, Scale, Seeds
 
 SMALL = "tests.power.programs:small"
+
+pytestmark = pytest.mark.harness("P7")
 
 
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("call", ["write", "sync", "read", "truncate"])
 def test_each_call_fails_and_nothing_is_lost(
-    server: ForkServer, tmp_path: Path, call: FaultyCall, scale: Scale, figures: Figures
+    server: ForkServer, tmp_path: Path, call: FaultyCall, scale: Scale, seeds: Seeds, figures: Figures
 ) -> None:
     trials = fault_sweep(
-        SMALL, folder=tmp_path, args=("tea",), calls=[call], in_turn=scale(call == "write", 0) > 0, server=server
+        SMALL,
+        folder=tmp_path,
+        args=("tea",),
+        calls=[call],
+        in_turn=scale(call == "write", 0) > 0,
+        seed=next(seeds()),
+        server=server,
     )
     told = sum(bool(trial.error) for trial in trials)
     waiting = sum(trial.again == "waiting" for trial in trials)
     states, losses = sum(trial.states for trial in trials), len(fault_losses(trials))
     figures(
         f"P7 {call}: {len(trials)} faults, all of {max(t.fault.nth for t in trials)} calls; {told} told, the others "
-        f"harmless; afterwards {waiting} runs wait for a person, the others return; {states} states, {losses} losses"
+        f"harmless; afterwards {waiting} runs wait for a person, the others return; {states} states, {losses} losses",
+        reached=len(trials),
+        unit="faults",
+        lost=losses,
     )
     assert fault_losses(trials) == []
     assert {trial.fault.nth for trial in trials} == set(range(1, max(t.fault.nth for t in trials) + 1))
@@ -60,7 +71,7 @@ def test_an_error_that_is_passed_over_is_caught(
     )
     gone = ("acknowledged records are gone", "is about an effect that has no Pending", "did not end")
     lost = [what for what in fault_losses(trials) if any(each in what for each in gone)]
-    figures(f"P7 control {control}: {len(trials)} faults, {len(lost)} losses seen")
+    figures(f"P7 control {control}: {len(trials)} faults, {len(lost)} losses seen", control=control, caught=len(lost))
     assert any(gone[0] in what for what in lost), lost
 
 

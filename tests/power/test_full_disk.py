@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 ROUNDS = 6
 DISK_KIB = 2048
 
+pytestmark = pytest.mark.harness("P7")
+
 
 def alone_with_a_disk(disk: Path, script: str) -> subprocess.CompletedProcess[str]:
     """Run a script that sees a small disk at a place where nobody else sees one."""
@@ -69,5 +71,9 @@ def test_a_full_disk_is_told_and_nothing_is_lost(tmp_path: Path, scale: Scale, f
         assert seen <= Counter(after["sent"]), "an effect of which the log knows nothing"
         mails = Counter(line.split()[0] for line in witness.lines() if " after " in line)
         assert max(mails.values(), default=0) <= 1, "an effect that nobody may repeat was repeated"
-    figures(f"P7 full disk: {len(sizes)} times, ended with {dict(errors)}, then {dict(ends)}")
+    figures(
+        f"P7 full disk: {len(sizes)} times, ended with {dict(errors)}, then {dict(ends)}",
+        reached=len(sizes),
+        unit="faults",
+    )
     assert errors["StorageFailed"] + errors["CommitUnknown"] > 2

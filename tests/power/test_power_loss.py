@@ -15,28 +15,38 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from poimen.testing import ForkServer, PowerReport
-    from tests.conftest import Figures, Scale
+    from tests.conftest import Figures, Scale, Seeds
 
 PARTS = 8
+STATES = (20_000, 240_000)
+"""By day and by night, in all parts together."""
 STANDARD = "tests.power.programs:standard"
+
+pytestmark = pytest.mark.harness("P3")
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("seed", range(PARTS))
+@pytest.mark.parametrize("part", range(PARTS))
 def test_whatever_a_power_cut_leaves_every_acknowledgement_is_there(
-    server: ForkServer, tmp_path: Path, seed: int, scale: Scale, figures: Figures
+    server: ForkServer, tmp_path: Path, part: int, scale: Scale, seeds: Seeds, figures: Figures
 ) -> None:
-    states = scale(20_000, 240_000) // PARTS
+    states = scale(*STATES) // PARTS
     report = power_sweep(
         STANDARD,
         folder=tmp_path,
         args=(scale(3, 6),),
         states=states + states // 50,  # some moments have fewer different states than were asked for
         recoveries=scale(3, 20),
-        seed=seed,
+        seed=next(seeds()) * PARTS + part,
         server=server,
     )
-    figures(f"P3 power loss, part {seed + 1} of {PARTS}: {report}")
+    figures(
+        f"P3 power loss, part {part + 1} of {PARTS}: {report}",
+        asked=states,
+        reached=report.states,
+        unit="states",
+        lost=len(report.losses),
+    )
     assert [str(loss) for loss in report.losses] == []
     assert report.states >= states
     assert report.recoveries == scale(3, 20)
@@ -60,7 +70,11 @@ def test_commits_that_are_not_synced_are_caught(
     said = [loss.what for loss in report.losses]
     lost = sum("I2: " in what and "acknowledged records are gone" in what for what in said)
     unknown = sum("I1: the witness saw" in what for what in said)
-    figures(f"P3 control {control}: {report.states} states, {lost} lose records, {unknown} effects without Dispatched")
+    figures(
+        f"P3 control {control}: {report.states} states, {lost} lose records, {unknown} effects without Dispatched",
+        control=control,
+        caught=min(lost, unknown),
+    )
     assert lost > 10
     assert unknown > 10
 

@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from poimen.testing import PowerReport
-    from tests.conftest import Figures, Scale
+    from tests.conftest import Figures, Scale, Seeds
+
+pytestmark = pytest.mark.harness("P4")
 
 
 def swept(folder: Path, states: int, rounds: int, **more: object) -> PowerReport:
@@ -22,11 +24,11 @@ def swept(folder: Path, states: int, rounds: int, **more: object) -> PowerReport
 
 @pytest.mark.timeout(3600)
 def test_whatever_a_power_cut_leaves_every_body_that_a_record_names_is_there(
-    tmp_path: Path, scale: Scale, figures: Figures
+    tmp_path: Path, scale: Scale, seeds: Seeds, figures: Figures
 ) -> None:
     states = scale(5_000, 50_000)
-    report = swept(tmp_path, states + states // 50, scale(5, 12))
-    figures(f"P4 system calls: {report}")
+    report = swept(tmp_path, states + states // 50, scale(5, 12), seed=next(seeds()))
+    figures(f"P4 system calls: {report}", asked=states, reached=report.states, unit="states", lost=len(report.losses))
     assert [str(loss) for loss in report.losses] == []
     assert report.states >= states
     assert report.answers >= scale(5, 12), "no code was given an outcome, so nothing was acknowledged"
@@ -36,6 +38,10 @@ def test_whatever_a_power_cut_leaves_every_body_that_a_record_names_is_there(
 def test_a_folder_whose_names_are_not_synced_is_caught(tmp_path: Path, figures: Figures) -> None:
     report = swept(tmp_path, 600, 4, sabotage="no_folder_sync", most=50)
     dangling = sum("names a body that is not there" in loss.what for loss in report.losses)
-    figures(f"P4 control no_folder_sync: {report.states} states, {dangling} dangling")
+    figures(
+        f"P4 control no_folder_sync: {report.states} states, {dangling} dangling",
+        control="no_folder_sync",
+        caught=dangling,
+    )
     assert dangling > 5
     assert dangling == len(report.losses)

@@ -46,7 +46,7 @@ from tests.cases.holding import sound, stage
 
 if TYPE_CHECKING:
     from tests.cases.world import Case, Log
-    from tests.conftest import Scale
+    from tests.conftest import Scale, Seeds
 
 MODULE = "tests.cases.cancelling"
 
@@ -436,9 +436,9 @@ def test_a_time_limit_repeats_itself_after_a_kill(case: Case, crash: str, in_ste
 # ---- many -----------------------------------------------------------------------------------------------------------
 
 
-def test_ordinary_cancellations_do_not_move_the_alert(case: Case, scale: Scale) -> None:
+def test_ordinary_cancellations_do_not_move_the_alert(case: Case, scale: Scale, seeds: Seeds) -> None:
     """Reads in the call, calls that end in their grace, waits, runs that have hardly begun: none is Indeterminate."""
-    count, chance = scale(200, 2_000), random.Random(7)
+    count, chance = scale(200, 2_000), random.Random(7 + next(seeds()))
 
     async def main() -> list[Log]:
         async with stage(case, look="plain", charge="finishes", row="stubborn") as at:
@@ -472,8 +472,8 @@ def test_ordinary_cancellations_do_not_move_the_alert(case: Case, scale: Scale) 
     assert sum(log.one(BranchEnded).unresolved for log in logs) == 0
 
 
-def test_a_cancellation_that_races_the_end_leaves_one_terminal_state(case: Case, scale: Scale) -> None:
-    count, chance = scale(200, 1_000), random.Random(20)
+def test_a_cancellation_that_races_the_end_leaves_one_terminal_state(case: Case, scale: Scale, seeds: Seeds) -> None:
+    count, chance = scale(200, 1_000), random.Random(20 + next(seeds()))
 
     async def main() -> list[Log]:
         async with stage(case) as at:

@@ -19,7 +19,7 @@ from tests.engine.programs import REGISTRY
 from tests.engine.simulated import CutStore, Driven, drive, events_of, folded, in_simulated_time
 
 if TYPE_CHECKING:
-    from tests.conftest import Scale
+    from tests.conftest import Scale, Seeds
 
 CHUNKS = 4
 
@@ -72,7 +72,7 @@ def checked(play: Play, driven: Driven) -> BranchState:
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
-def test_behind_any_commit(chunk: int, scale: Scale) -> None:
+def test_behind_any_commit(chunk: int, scale: Scale, seeds: Seeds) -> None:
     ends: list[BranchState] = []
 
     async def one(seed: int) -> None:
@@ -94,6 +94,6 @@ def test_behind_any_commit(chunk: int, scale: Scale) -> None:
         again = await drive(driven.store.cut(play.run, play.cell.chance.choice(cuts)), play.run, REGISTRY)
         assert checked(play, again) is BranchState.CANCELLED
 
-    for seed in range(50_000 + chunk, 50_000 + scale(200, 5_000), CHUNKS):
-        in_simulated_time(seed, partial(one, seed))
+    for n in seeds(scale(200, 5_000), start=chunk, step=CHUNKS):
+        in_simulated_time(50_000 + n, partial(one, 50_000 + n))
     assert ends.count(BranchState.CANCELLED) > len(ends) // 2

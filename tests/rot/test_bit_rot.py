@@ -19,9 +19,9 @@ from poimen.testing.rot.flips import copied, flip_bits, told, wrong
 from poimen.testing.rot.meaning import Meaning
 
 if TYPE_CHECKING:
-    from tests.conftest import Scale
+    from tests.conftest import Figures, Scale, Seeds
 
-pytestmark = [pytest.mark.xdist_group("rot"), pytest.mark.timeout(3_000)]
+pytestmark = [pytest.mark.harness("P8"), pytest.mark.xdist_group("rot"), pytest.mark.timeout(3_000)]
 
 ROOT = Path(__file__).parents[2]
 LEAST_KINDS = 14
@@ -77,11 +77,12 @@ FLIPS = {"killed": (400, 8_000), "half": (200, 4_000), "closed": (400, 8_000)}
 
 @pytest.mark.parametrize("which", FLIPS)
 def test_every_flipped_bit_is_found_or_means_nothing(
-    which: str, scale: Scale, tmp_path: Path, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
+    which: str, scale: Scale, seeds: Seeds, tmp_path: Path, request: pytest.FixtureRequest, figures: Figures
 ) -> None:
-    flips = flip_bits(request.getfixturevalue(which), folder=tmp_path, flips=scale(*FLIPS[which]))
-    with capsys.disabled():
-        print(f"\nP8 {which}: {told(flips)}")
+    asked, seed = scale(*FLIPS[which]), next(seeds())
+    flips = flip_bits(request.getfixturevalue(which), folder=tmp_path, flips=asked, seed=seed)
+    lost = len(wrong(flips))
+    figures(f"P8 {which}: {told(flips)}", asked=asked, reached=len(flips), unit="flips and edits", lost=lost)
     assert wrong(flips) == []
     verdicts = {flip.verdict for flip in flips}
     assert {"named", "unused"} <= verdicts
@@ -89,7 +90,7 @@ def test_every_flipped_bit_is_found_or_means_nothing(
     assert which == "closed" or any(flip.file.endswith("-wal") for flip in flips)
 
 
-def test_with_the_chain_off_flips_pass_and_are_seen_to(closed: Path, tmp_path: Path) -> None:
+def test_with_the_chain_off_flips_pass_and_are_seen_to(closed: Path, tmp_path: Path, figures: Figures) -> None:
     program = (
         "import sys; from poimen.testing import sabotage; from poimen.testing.rot.flips import *\n"
         "sabotage.apply('chain_off')\n"
@@ -98,15 +99,16 @@ def test_with_the_chain_off_flips_pass_and_are_seen_to(closed: Path, tmp_path: P
     done = subprocess.run(
         [sys.executable, "-c", program, str(closed), str(tmp_path)], check=True, capture_output=True, text=True
     )
-    assert int(done.stdout) > 0
+    caught = int(done.stdout)
+    figures(f"P8 control chain_off: of 150 flips {caught} pass", control="chain_off", caught=caught)
+    assert caught > 0
 
 
-def test_every_raw_edit_is_located(
-    closed: Path, scale: Scale, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    edits = edit_rows(closed, folder=tmp_path, edits=scale(1_000, 10_000))
-    with capsys.disabled():
-        print(f"\nP8: {told_edits(edits)}")
+def test_every_raw_edit_is_located(closed: Path, scale: Scale, seeds: Seeds, tmp_path: Path, figures: Figures) -> None:
+    asked = scale(1_000, 10_000)
+    edits = edit_rows(closed, folder=tmp_path, edits=asked, seed=next(seeds()))
+    lost = sum(not edit.located for edit in edits)
+    figures(f"P8 rows: {told_edits(edits)}", asked=asked, reached=len(edits), unit="flips and edits", lost=lost)
     assert len({edit.kind for edit in edits}) == LEAST_KINDS
     assert [edit for edit in edits if not edit.located] == []
 

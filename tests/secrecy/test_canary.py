@@ -20,10 +20,12 @@ from poimen.testing import CANARY_KINDS, canaries_in, made_up_secrets
 from tests.secrecy.leaky import SEED
 
 if TYPE_CHECKING:
-    from tests.conftest import Scale
+    from tests.conftest import Figures, Scale, Seeds
 
 PROGRAM: Final = Path(__file__).with_name("leaky.py")
 HOME: Final = Path(poimen.__file__).parents[1]
+
+pytestmark = pytest.mark.harness("secrets")
 
 
 def leak(folder: Path, n: int, *kinds: str, **env: str) -> subprocess.CompletedProcess[bytes]:
@@ -64,14 +66,14 @@ def looked_at(folder: Path) -> bytes:
 
 
 @pytest.mark.timeout(600)
-def test_none_of_500_is_found_anywhere(tmp_path: Path, scale: Scale, capsys: pytest.CaptureFixture[str]) -> None:
-    n = scale(500, 2_000)
-    sought = made_up_secrets(n, seed=SEED)
-    killed = leak(tmp_path, n, POIMEN_CRASH=f"called:lost:{n // 3}")
+def test_none_of_500_is_found_anywhere(tmp_path: Path, scale: Scale, seeds: Seeds, figures: Figures) -> None:
+    n, seed = scale(500, 2_000), next(seeds())
+    sought = made_up_secrets(n, seed=SEED + seed)
+    killed = leak(tmp_path, n, POIMEN_CRASH=f"called:lost:{n // 3}", LEAKY_SEED=str(seed))
     assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()[-2000:]
     assert (tmp_path / "db-wal").stat().st_size > 0, "the WAL is searched as the kill has left it"
     assert canaries_in(sought, tmp_path) == []
-    done = leak(tmp_path, n)
+    done = leak(tmp_path, n, LEAKY_SEED=str(seed))
     assert done.returncode == 0, done.stderr.decode()[-2000:]
     printed = looked_at(tmp_path)
     assert canaries_in(sought, tmp_path, printed) == []
@@ -80,18 +82,23 @@ def test_none_of_500_is_found_anywhere(tmp_path: Path, scale: Scale, capsys: pyt
     for words in (b"the far side says", b"asks for", b"found with", b"stumbled over", b"asked with"):
         assert words in kept
     assert b"cannot tell" in done.stderr + killed.stderr, "a predicate's error was logged"
-    with capsys.disabled():
-        print(f"\nsecrets: {n} canaries in {len(CANARY_KINDS)} forms, 17 ways in and people's: 0 found")
+    figures(
+        f"secrets: {n} canaries in {len(CANARY_KINDS)} forms, 17 ways in and people's: 0 found",
+        asked=n,
+        reached=len(sought),
+        unit="canaries",
+    )
 
 
 @pytest.mark.timeout(600)
-def test_with_the_rules_off_every_form_is_found(tmp_path: Path) -> None:
+def test_with_the_rules_off_every_form_is_found(tmp_path: Path, figures: Figures) -> None:
     """The control: the same program, search and ways; without the rules the canaries are in the database."""
     n = 2 * len(CANARY_KINDS)
     done = leak(tmp_path, n, POIMEN_SECRETS="off")
     assert done.returncode == 0, done.stderr.decode()[-2000:]
     sought = made_up_secrets(n, seed=SEED)
     found = Counter(kind for kind, _ in canaries_in(sought, tmp_path / "db", tmp_path / "db.blobs"))
+    figures(f"secrets control off: {len(found)} forms found", control="off", caught=len(found))
     assert set(found) == set(CANARY_KINDS)
     assert {Path(place).name for _, place in canaries_in(sought, tmp_path)} >= {"db", "printed-0", "ledger.jsonl"}
     assert canaries_in(sought, looked_at(tmp_path))
