@@ -144,7 +144,7 @@ def _of_run(records: Sequence[Record], lines: list[str], counts: Counter[str]) -
         known |= {("outcome", effect.request_id)} if landed else set()
         for what in audits._misclassified(effect):
             yield "lost" if "the witness has nothing" in what else "misclassified", f"{effect.label}: {what}"
-        for what in (*audits._against_class(effect),):
+        for what in (*audits.against_class(effect),):
             yield "against_class", f"{effect.label} ({effect.effect_class}): {what}"
         for what in _by_time(effect):
             yield "misclassified", f"{effect.label}: {what}"
