@@ -187,7 +187,7 @@ def returned(value: object, parameters: Parameters, keep: Callable[[bytes], kept
     try:
         body = values.dump(value, parameters.result, path="result")
     except NotStorable as error:
-        return kept.Returned(value=b"null", unstorable=error.message)
+        return kept.Returned(value=b"null", unstorable=message_of(error))
     except Exception as error:  # noqa: BLE001 (a codec of a user may raise anything)
         return kept.Returned(value=b"null", unstorable=f"{type(error).__name__}: {message_of(error)}")
     return kept.Returned(value=keep(body))
