@@ -90,7 +90,10 @@ SECTIONS: Final = (
         text="What can be stored: JSON types, tuples, sets, bytes, `datetime`, `date`, `time`, `timedelta`, `Decimal`,"
         " `UUID`, paths, enums, dataclasses, named tuples, typed dicts, attrs classes, msgspec structs, pydantic"
         " models, and classes with a registered codec. Arguments and results are checked against their annotations"
-        " both ways.",
+        " both ways. What the code is given is read from the stored bytes, live and replayed: objects and dicts come"
+        ' back with their keys in order of their text (`{"z": 1, "a": 2}` as `{"a": 2, "z": 1}`, `{1: "a", -2: "b"}` as'
+        ' `{-2: "b", 1: "a"}`), an `int` where `float` is annotated as a `float`, any `Sequence` as a list. So do the'
+        " fields of a recorded error. A set has no order, and another in each process: loop over `sorted(found)`.",
         names=("register_codec", "Secret"),
     ),
     Section(

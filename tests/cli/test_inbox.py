@@ -231,6 +231,38 @@ def test_a_probe_is_a_record_and_decides_nothing(cli: Cli, pushed: Path, tmp_pat
     assert shown.startswith("may have happened, and nobody drives the run: start it again first")
 
 
+TYPED = """
+from dataclasses import dataclass
+from datetime import timedelta
+from decimal import Decimal
+import poimen
+from poimen import effects
+
+@dataclass
+class Receipt:
+    total: Decimal
+
+def find() -> effects.Landed[Receipt]:
+    return effects.Landed(Receipt(Decimal("1.50")))
+
+@poimen.tool(effect=effects.PROBE(find, lag=timedelta(hours=1)))
+async def pay() -> Receipt:
+    raise TimeoutError
+
+@poimen.workflow
+async def pays() -> Receipt:
+    return await pay()
+"""
+
+
+def test_what_a_probe_found_is_shown_as_it_was_recorded(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "typed.py").write_text(TYPED, encoding="utf-8")
+    child("run", "typed.py:pays", "--id", "p", "--db", "db", cwd=tmp_path, POIMEN_CRASH="called:pay")
+    done = cli("inbox", "probe", "p", "--module", tmp_path / "typed.py", "--json", "--db", tmp_path / "db")
+    assert (done.code, done.data["answer"], done.data["value"]) == (0, "landed", {"total": "1.50"}), done
+    assert """--landed --value '{"total":"1.50"}' --why""" in done.data["command"]
+
+
 def test_a_probe_where_there_is_none(cli: Cli, waiting: Path, tmp_path: Path) -> None:
     done = cli("inbox", "probe", "tea", "--module", AGENT, "--db", waiting)
     assert (done.code, "mail has no probe" in done.err) == (3, True)

@@ -17,6 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from poimen.gate.error_record import BUILTINS, LONGEST, MOST, Kind, from_json, message_of, rebuild, record_of, to_json
+from poimen.gate.outcome import judge
+from poimen.kernel.effect_class import EffectClass
 from poimen.kernel.errors import (
     Conflict,
     Corrupt,
@@ -27,7 +29,9 @@ from poimen.kernel.errors import (
     Rejected,
     StepError,
 )
+from poimen.kernel.events import AttemptFailed
 from poimen.kernel.intent import ErrorRecord
+from poimen.log.codec import KINDS, decode, encode
 from tests.gate.live import same_live
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "reference" / "outcomes.md"
@@ -35,14 +39,23 @@ PAGE: Final = Path(__file__).parents[2] / "docs" / "reference" / "outcomes.md"
 
 def stored(record: ErrorRecord) -> ErrorRecord:
     """Through the bytes of a log and back."""
-    return from_json(json.loads(json.dumps(to_json(record), allow_nan=False)))
+    event = AttemptFailed(step="pay#0", attempt=1, error=record)
+    again = decode(KINDS[AttemptFailed], encode(event))
+    assert isinstance(again, AttemptFailed)
+    return again.error
 
 
-def looks(error: BaseException) -> tuple[Any, ...]:
+def parts(error: BaseException) -> tuple[Any, ...]:
+    """All that a program can see of an exception."""
     notes = getattr(error, "__notes__", [])
     plain = {name: value for name, value in vars(error).items() if name != "__notes__"}
     slots = [getattr(error, name, None) for name in ("errno", "strerror", "filename", "filename2", "name", "lineno")]
     return type(error), str(error), error.args, plain, notes, slots
+
+
+def looks(error: BaseException) -> str:
+    """The same as text: equal values that print otherwise make another prompt."""
+    return repr(parts(error))
 
 
 def raised(code: str) -> Exception:
@@ -247,12 +260,12 @@ def test_our_own_come_back_as_themselves_and_stand_for_others(kind: Kind, cls: A
         assert str(again) == str(cls("sold out", **said))
         assert {name: vars(again)[name] for name in (*said, *facts)} == said | facts
         assert vars(again)["ids"] == facts
-        assert looks(rebuild("failed", stored(record_of(again)))) == looks(again)
+        assert parts(rebuild("failed", stored(record_of(again)))) == parts(again)
     other: Any = rebuild(kind, stored(record_of(Custom("tea", 4200))))
     assert type(other) is cls
     assert other.message == "Custom: ('tea', 4200)"
     assert (other.type, other.fields["order"]) == ("Custom", "tea")
-    assert looks(rebuild("failed", stored(record_of(other)))) == looks(other)
+    assert parts(rebuild("failed", stored(record_of(other)))) == parts(other)
 
 
 E = TypeVar("E", bound=PoimenError)
@@ -299,7 +312,7 @@ def test_all_sends_and_the_intent_come_back() -> None:
     outer: Any = rebuild("failed", stored(record_of(unknown)))
     assert type(outer) is IndeterminateOutcome
     assert outer.intent_id == "r/main/s#0/1/0"
-    assert looks(outer) == looks(unknown)
+    assert parts(outer) == parts(unknown)
     told = rebuild("abandoned", ErrorRecord(type="", message="closed by ada: lost"))
     assert str(told).splitlines()[0].endswith("closed by ada: lost")
 
@@ -519,6 +532,43 @@ def test_any_error_is_the_same_live_and_replayed(
     live, again = same_live(error), rebuild("failed", stored(record_of(error)))
     assert looks(live) == looks(again)
     assert looks(same_live(live)) == looks(live)
+
+
+class Declined(Exception):
+    def __init__(self) -> None:
+        super().__init__("no", {"why": {"z": 1, "a": [{"y": 0, "b": -0.0}]}, "code": 1e16})
+        self.reason, self.code, self.detail = "funds", 7, {"zeta": (1, 2.0), "alpha": None}
+
+
+def declined() -> Exception:
+    error = Declined()
+    error.add_note("second")
+    error.__cause__ = ExceptionGroup("several", [Declined(), KeyError((2, "a"))])
+    return error
+
+
+@pytest.mark.parametrize("kind", ["rejected", "not_sent", "indeterminate", "abandoned", "failed"])
+def test_fields_stand_in_the_same_order_live_and_replayed(kind: Kind) -> None:
+    step_error = StepError("Declined", "no", {"z": {"y": 1, "b": 2}, "a": 1})
+    for error in (declined(), step_error, with_facts(Rejected("no", why="closed"), zip=1, area={"z": 1, "a": 2})):
+        assert looks(rebuild(kind, record_of(error))) == looks(rebuild(kind, stored(record_of(error))))
+
+
+def test_what_a_predicate_could_not_tell_stands_in_its_place() -> None:
+    def broken(_: BaseException) -> bool:
+        raise RuntimeError("no idea")
+
+    ending = judge(declined(), effect_class=EffectClass.READ, rejected=broken, not_sent=None, exchanges=None)
+    assert ending.error.fields["predicate_error"] == "rejected= raised RuntimeError: no idea"
+    assert looks(rebuild("failed", ending.error)) == looks(rebuild("failed", stored(ending.error)))
+
+
+def test_what_a_program_does_to_the_fields_stays_with_it() -> None:
+    record = record_of(declined())
+    first: Any = rebuild("failed", record)
+    before = looks(first)
+    first.fields["cause"]["fields"].clear()
+    assert looks(rebuild("failed", record)) == before
 
 
 def test_the_reference_lists_the_builtins() -> None:

@@ -29,7 +29,6 @@ from poimen.cli.intents import (
 )
 from poimen.cli.resolving import consequences, resolve
 from poimen.cli.runs import row_shape
-from poimen.declare import values
 from poimen.engine import desk, reading, standing
 from poimen.kernel.errors import Conflict, NotFound
 from poimen.kernel.intent import written
@@ -323,7 +322,6 @@ def probe(session: Session, intent: str, module: str | None, by: str | None, why
     """Ask the far side whether an effect has landed. What it says is a record, and decides nothing."""
     from concurrent.futures import ThreadPoolExecutor
 
-    from poimen import effects
     from poimen.cli.running import load
     from poimen.declare.registry import Registry
     from poimen.engine.eventloop.whole import run_whole
@@ -348,11 +346,11 @@ def probe(session: Session, intent: str, module: str | None, by: str | None, why
     threads = ThreadPoolExecutor(1)
     with session.writing() as log:
         asking = desk.ask_probe(log.store, log.door, log.bodies, registry, str(known.id), by=by, threads=threads)
-        answer = run_whole(asking)
+        run_whole(asking)
         threads.shutdown(wait=False)  # a probe that was given up may be at work in it
         _, known = reading.find_intent(log.store, str(known.id))
-    said = known.probes[-1][1]
-    value = values.dump(answer.value, path="value") if isinstance(answer, effects.Landed) else None
+        said = known.probes[-1][1]
+        value = log.bodies.read(said.value, f"what the probe of {known.id} found") if said.value is not None else None
     data = {"id": str(known.id), "answer": said.answer, "evidence": said.evidence, "lsn": known.last_lsn, "by": by}
     data["value"] = json.loads(value) if value is not None else None
     given = "" if _returns_nothing(known) else f" --value {word((value or b'null').decode())}"

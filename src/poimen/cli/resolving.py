@@ -169,7 +169,7 @@ def _check_type(intent: IntentView, value: bytes, module: str) -> None:
     if spec is None:
         raise NotFound(f"{module} has no tool called {intent.pending.tool}", hint="name the module that declares it")
     try:
-        values.load(value, spec.parameters.result, path="--value")
+        spec.parameters.load_result(value, path="--value")
     except NotStorable as error:
         raise click.UsageError(f"{error.message}: {spec.name} could not have returned that") from error
 

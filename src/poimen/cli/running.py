@@ -22,7 +22,7 @@ from poimen.cli.frame.arguments import bound, from_json
 from poimen.cli.frame.declaring import clipped, command
 from poimen.cli.frame.output import Json, one_line
 from poimen.cli.main import exit_code
-from poimen.declare import modules, values
+from poimen.declare import modules
 from poimen.declare.registry import Registry
 from poimen.declare.shapes import Call
 from poimen.declare.specs import WorkflowSpec, spec_of
@@ -325,7 +325,7 @@ def _plain(result: Any, spec: WorkflowSpec) -> Json:
     """A result as JSON; a text is itself, also one that is stored otherwise because UTF-8 cannot say it."""
     if type(result) is str:
         return result
-    plain: Json = json.loads(values.dump(result, spec.parameters.result, path="the result"))
+    plain: Json = json.loads(spec.parameters.dump_result(result, path="the result"))
     return plain
 
 

@@ -27,8 +27,8 @@ from types import GenericAlias, GetSetDescriptorType, MemberDescriptorType
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, Union
 
 from poimen.declare.storing.annotations import codec_for
-from poimen.declare.storing.canonical import Json, NotJson, digest, from_bytes, to_bytes
-from poimen.declare.storing.codec import REGISTRY, Refusal, foreign
+from poimen.declare.storing.canonical import Json, digest, from_bytes, to_bytes
+from poimen.declare.storing.codec import REGISTRY, Codec, Refusal, foreign
 from poimen.declare.storing.hints import label
 from poimen.declare.storing.own import OwnClasses
 from poimen.declare.storing.parameters import Parameters
@@ -66,7 +66,8 @@ def dump(value: object, annotation: Any = Any, *, path: str = "value") -> bytes:
 
     Arguments:
         value: what to store.
-        annotation: an evaluated annotation.
+        annotation: an evaluated annotation in which no name is left; what a function returns is written and read by
+            its `Parameters`, which know where the names in its annotation are looked up.
         path: how messages name the value.
 
     Raises:
@@ -74,13 +75,7 @@ def dump(value: object, annotation: Any = Any, *, path: str = "value") -> bytes:
 
     Source: design api.md, "Values".
     """
-    try:
-        body = to_bytes(codec_for(annotation).enc(value, 0))
-    except Refusal as refusal:
-        raise refusal.error(path) from refusal.__cause__
-    except Exception as cause:  # the value's own code (properties, `__eq__`) runs inside and may raise anything
-        raise foreign(path, cause) from cause
-    return screened(body, path)
+    return _codec(annotation, path).dump(value, path)
 
 
 def dump_own(value: T, *, path: str = "value") -> tuple[bytes, T]:
@@ -127,13 +122,15 @@ def load(body: bytes, annotation: Any = Any, *, path: str = "value") -> Any:
 
     Source: design api.md, "Values".
     """
+    return _codec(annotation, path).load(body, path)
+
+
+def _codec(annotation: Any, path: str) -> Codec:
     try:
-        return codec_for(annotation).dec(from_bytes(body))
+        return codec_for(annotation)
     except Refusal as refusal:
         raise refusal.error(path) from refusal.__cause__
-    except NotJson as cause:
-        raise Refusal(f"{label(annotation)} is annotated, the bytes are no JSON: {cause}").error(path) from cause
-    except Exception as cause:  # the class's own code runs inside and may raise anything
+    except Exception as cause:  # a class that is looked into may raise anything
         raise foreign(path, cause) from cause
 
 

@@ -185,7 +185,7 @@ class Client:
         is_new = self._admit(call, identity, checked_tags({} if tags is None else tags))
         points.reach("admitted", call.workflow)
         self.nudge(identity)
-        return Run(self, identity, is_new=is_new, annotation=call.spec.parameters.result)
+        return Run(self, identity, is_new=is_new, parameters=call.spec.parameters)
 
     def _admit(self, call: Call[Any], run: str, tags: dict[str, str]) -> bool:
         if self.store.head(run) is not None:
@@ -226,8 +226,8 @@ class Client:
             NotFound: there is no such run.
         """
         spec = spec_of(workflow)
-        annotation = spec.parameters.result if isinstance(spec, WorkflowSpec) else Any
-        return Run(self, reading.find_run(self.store, run_id), is_new=False, annotation=annotation)
+        parameters = spec.parameters if isinstance(spec, WorkflowSpec) else None
+        return Run(self, reading.find_run(self.store, run_id), is_new=False, parameters=parameters)
 
     async def runs(self, *, state: RunState | None = None, tag: str | None = None) -> AsyncIterator[Run[Any]]:
         """All runs, as handles, by id.
@@ -243,7 +243,7 @@ class Client:
                 if state is not None and head.state != state.value:
                     continue
                 if tag is None or self._has_tag(head.run, tag):
-                    yield Run(self, head.run, is_new=False, annotation=Any)
+                    yield Run(self, head.run, is_new=False, parameters=None)
 
     def _has_tag(self, run: str, tag: str) -> bool:
         view, _ = reading.read_run(self.store, run, upto=1)

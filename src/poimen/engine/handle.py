@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
     from poimen.declare.specs import Seconds
+    from poimen.declare.values import Parameters
     from poimen.engine.client import Client
     from poimen.engine.surface.results import Branch, BranchDiff, Emitted, RewindPlan, Standing
     from poimen.episodes import EpisodeView
@@ -87,11 +88,11 @@ class Run(Generic[T_co]):
         is_new: whether this call has admitted it.
     """
 
-    def __init__(self, client: Client, run: str, *, is_new: bool, annotation: Any) -> None:
+    def __init__(self, client: Client, run: str, *, is_new: bool, parameters: Parameters | None) -> None:
         self.id = run
         self.is_new = is_new
         self._client = client
-        self._annotation = annotation
+        self._parameters = parameters
 
     async def result(self, *, timeout: Seconds | None = None, waiting: Literal["raise", "block"] = "block") -> T_co:
         """Wait for the run to end.
@@ -114,7 +115,7 @@ class Run(Generic[T_co]):
             if left is None or not reading.has_ended(left):
                 left = self._ended(waiting)
             if left is not None:
-                return reading.outcome(left, self._client.bodies, self._annotation)
+                return reading.outcome(left, self._client.bodies, self._parameters)
             left = await self._client.rest(self.id)
 
     def _ended(self, waiting: str) -> RunView | None:

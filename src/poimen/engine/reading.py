@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from poimen.blobs.tables import TieredBlobs
+    from poimen.declare.values import Parameters
     from poimen.kernel.events import Event
     from poimen.kernel.views import IntentView
     from poimen.log.api import Record, Store
@@ -208,13 +209,13 @@ def has_ended(view: RunView) -> bool:
     return newest_branch(view).state in BRANCH_TERMINAL
 
 
-def outcome(view: RunView, bodies: TieredBlobs, annotation: Any) -> Any:
+def outcome(view: RunView, bodies: TieredBlobs, parameters: Parameters | None) -> Any:
     """The result of a run that has ended.
 
     Arguments:
         view: the run, in a terminal state.
         bodies: where large bodies lie.
-        annotation: of the result; `Any` gives plain JSON values.
+        parameters: of the workflow; None gives plain JSON values.
 
     Raises:
         RunFailed, RunCancelled, RunTimedOut: it has ended otherwise.
@@ -226,7 +227,8 @@ def outcome(view: RunView, bodies: TieredBlobs, annotation: Any) -> Any:
     if state == "SUCCEEDED" and line.body is not None:
         value = line.body.value if line.body.value is not None else b"null"
         body = bodies.read(value, f"the end of run {view.run}")
-        return values.load(body, annotation, path=f"the result of {view.run}")
+        path = f"the result of {view.run}"
+        return values.load(body, path=path) if parameters is None else parameters.load_result(body, path=path)
     if state == "CANCELLED":
         raise RunCancelled(
             f"run {view.run} was cancelled: {line.cancel_why}",

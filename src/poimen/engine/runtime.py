@@ -15,7 +15,6 @@ import threading
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from poimen._typing import override
-from poimen.declare import values
 from poimen.declare.registry import Registry
 from poimen.declare.specs import seconds
 from poimen.engine import desk, reading
@@ -192,10 +191,10 @@ class Runtime(Client):
         if spec is None:
             return super()._packed(intent_id, result)
         try:
-            return values.dump(result, spec.parameters.result, path="result")
+            return spec.parameters.dump_result(result)
         except NotStorable:  # not of the tool's own type: then as plain JSON, which must be readable as one
             body = super()._packed(intent_id, result)
-            values.load(body, spec.parameters.result, path="result")
+            spec.parameters.load_result(body)
             return body
 
     @override
@@ -360,7 +359,7 @@ async def driven(client: Client, worker: Worker, start: Callable[[], Coroutine[A
         if error is not None:
             raise error
         if driver is not None and reading.has_ended(driver.view):
-            value: T = reading.outcome(driver.view, client.bodies, driver.spec.parameters.result)
+            value: T = reading.outcome(driver.view, client.bodies, driver.spec.parameters)
             return value
         head = client.store.head(handle.id)
         if how == "waiting" and head is not None and head.state == "WAITING" and head.outsider_lsn == head.lsn:

@@ -4,7 +4,8 @@ A record holds the class's name, the text and the plain fields; no class is look
 imported or unpickled. What a workflow catches comes from one closed set: our own four, the builtins
 listed here, and `StepError` for all others. This module must never know why an error was raised or
 what it means for an effect. It keeps two invariants: recording never raises and is bounded, and
-`rebuild` depends on nothing but the record, so that live and replay hand out equal exceptions.
+`rebuild` depends on nothing but the record as its bytes give it back, so that live and replay hand out
+exceptions that look alike to every line of a program, down to the order of their fields.
 
 Source: design protocol.md, section 3 ("errors from one closed set of types with recorded fields");
 api.md, "Errors"; case C38.
@@ -15,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from poimen.declare.values import error_fields
@@ -72,7 +74,7 @@ def record_of(exc: BaseException) -> ErrorRecord:
         return _record(exc, _Room(), _DEEPEST)
     except Exception as broken:  # noqa: BLE001 (an exception of a user may do anything when it is looked at)
         cls = type(exc)
-        noted: dict[str, Json] = {"module": str(cls.__module__), "fields_error": type(broken).__name__}
+        noted: dict[str, Json] = {"module": _cut(str(cls.__module__)), "fields_error": type(broken).__name__}
         return ErrorRecord(type=_cut(cls.__name__), message=message_of(exc), fields=noted)
 
 
@@ -261,7 +263,8 @@ def rebuild(kind: Kind, record: ErrorRecord, *, intent_id: str = "") -> Exceptio
 
     `rejected`, `not_sent`, `indeterminate` and `abandoned` give our own type; the error of another class that
     led there is in its text and in its attributes `type` and `fields`. `failed` gives the recorded type where
-    it is in the closed set, else `StepError`.
+    it is in the closed set, else `StepError`. Its fields, and objects inside them, have their names in order,
+    whether the record was just made or read.
 
     Arguments:
         kind: what the workflow is told.
@@ -270,6 +273,7 @@ def rebuild(kind: Kind, record: ErrorRecord, *, intent_id: str = "") -> Exceptio
 
     Source: design api.md, "Errors".
     """
+    record = replace(record, fields={name: _as_stored(record.fields[name]) for name in sorted(record.fields)})
     error = _made(kind, record)
     if intent_id and isinstance(error, PoimenError):
         error.ids = {**error.ids, "intent_id": intent_id}
@@ -278,6 +282,13 @@ def rebuild(kind: Kind, record: ErrorRecord, *, intent_id: str = "") -> Exceptio
     for note in notes if isinstance(notes, list) else []:
         error.add_note(str(note))
     return error
+
+
+def _as_stored(value: Json) -> Json:
+    """A value as the log gives it back, keys in order, and of its own: what a program does to it stays there."""
+    if isinstance(value, dict):
+        return {name: _as_stored(value[name]) for name in sorted(value)}
+    return [_as_stored(one) for one in value] if isinstance(value, (list, tuple)) else value
 
 
 def _made(kind: Kind, record: ErrorRecord) -> Exception:

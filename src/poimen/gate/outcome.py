@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from poimen import effects
-from poimen.declare import values
 from poimen.declare.specs import matches
 from poimen.gate import exchanges as known
 from poimen.gate.error_record import LONGEST, message_of, record_of
@@ -185,9 +184,9 @@ def returned(value: object, parameters: Parameters, keep: Callable[[bytes], kept
     Source: case C34.
     """
     try:
-        body = values.dump(value, parameters.result, path="result")
+        body = parameters.dump_result(value)
     except NotStorable as error:
-        return kept.Returned(value=b"null", unstorable=error.message)
+        return kept.Returned(value=b"null", unstorable=message_of(error))
     except Exception as error:  # noqa: BLE001 (a codec of a user may raise anything)
         return kept.Returned(value=b"null", unstorable=f"{type(error).__name__}: {message_of(error)}")
     return kept.Returned(value=keep(body))
@@ -240,7 +239,7 @@ def read_answer(answer: object, spec: ToolSpec) -> tuple[ProbeSays, str, kept.Pa
     match answer:
         case effects.Landed():
             try:
-                value = values.dump(answer.value, spec.parameters.result, path="Landed.value")
+                value = spec.parameters.dump_result(answer.value, path="Landed.value")
             except NotStorable as error:
                 return "unknown", f"landed, with a value that cannot be stored: {error.message}", None
             return "landed", _words(answer.evidence), value

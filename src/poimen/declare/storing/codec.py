@@ -16,7 +16,9 @@ from dataclasses import dataclass
 from types import NoneType
 from typing import Any, Final, TypeAlias
 
+from poimen.declare.storing.canonical import NotJson, from_bytes, to_bytes
 from poimen.declare.storing.hints import label
+from poimen.declare.storing.screening import screened
 from poimen.kernel.errors import BadDeclaration, NotStorable
 from poimen.secrecy.speaking import redacted
 
@@ -67,6 +69,35 @@ class Codec:
     natural: bool = False
     same: type | None = None
     open: bool = False
+
+    def dump(self, value: object, path: str) -> bytes:
+        """A value as canonical JSON, after the last look at it.
+
+        Raises:
+            NotStorable: when it does not match, cannot be stored, or holds a secret; the message starts with the path.
+        """
+        try:
+            body = to_bytes(self.enc(value, 0))
+        except Refusal as refusal:
+            raise refusal.error(path) from refusal.__cause__
+        except Exception as cause:  # the value's own code (properties, `__eq__`) runs inside and may raise anything
+            raise foreign(path, cause) from cause
+        return screened(body, path)
+
+    def load(self, body: bytes, path: str) -> Any:
+        """The value of JSON bytes, canonical or not.
+
+        Raises:
+            NotStorable: when they are no JSON, or do not fit; the message starts with the path.
+        """
+        try:
+            return self.dec(from_bytes(body))
+        except Refusal as refusal:
+            raise refusal.error(path) from refusal.__cause__
+        except NotJson as cause:
+            raise Refusal(f"{self.label} is annotated, the bytes are no JSON: {cause}").error(path) from cause
+        except Exception as cause:  # the class's own code runs inside and may raise anything
+            raise foreign(path, cause) from cause
 
 
 RESERVED: Final = frozenset(

@@ -40,6 +40,7 @@ class _Plan:
         encs, decs: the codec of each parameter by name, in order.
         positional: the names that may be given by position, in order.
         defaults: by name.
+        result: the codec of the result.
         simple: no `*args`, `**kwargs` or positional-only parameters: calls are bound without `inspect`.
         listed: all parameters may be given by position.
     """
@@ -50,12 +51,15 @@ class _Plan:
     decs: Mapping[str, Decode]
     positional: tuple[str, ...]
     defaults: Mapping[str, Any]
+    result: Codec
     simple: bool
     listed: bool
 
 
 class Parameters:
     """The parameters and the result of one function: checked, packed into bytes, unpacked.
+
+    Names inside annotations (`list["Json"]` in an alias of that name) are looked up where the function was written.
 
     Make it with `Parameters.of(fn)`.
     """
@@ -114,7 +118,7 @@ class Parameters:
     def check(self) -> None:
         """Refuse a function whose arguments, defaults or result can never be stored.
 
-        Annotations that name what is not defined yet pass; the first call looks again.
+        Annotations that name what is not defined yet pass; the first call looks again, at that of the result too.
 
         Raises:
             NotStorable: with the path to the part at fault, starting with the parameter's name, or `result`.
@@ -126,13 +130,9 @@ class Parameters:
             plan = self._prepared()
             for name, default in plan.defaults.items():
                 plan.encs[name](default, 0)
-            name = "result"
-            codec_for(self.result, self._scope)
         except Refusal as refusal:
             if not refusal.later:
                 raise self._error(refusal, name) from refusal.__cause__
-        except NotStorable:
-            raise
         except Exception as cause:  # a default's own code runs inside
             raise foreign(name, cause, where=self._where) from cause
 
@@ -150,9 +150,7 @@ class Parameters:
 
         Source: design api.md, "Calling" (the arguments given, by name).
         """
-        plan = self._plan
-        if plan is None or plan.generation != REGISTRY.generation:
-            plan = self._ready()
+        plan = self._ready()
         values = self._bound(plan, args, kwargs)
         name = ""
         try:
@@ -174,9 +172,7 @@ class Parameters:
         Raises:
             NotStorable: when it does not fit the parameters (the function has changed since).
         """
-        plan = self._plan
-        if plan is None or plan.generation != REGISTRY.generation:
-            plan = self._ready()
+        plan = self._ready()
         name = "arguments"
         try:
             tree = from_bytes(body)
@@ -195,6 +191,30 @@ class Parameters:
         except Exception as cause:  # the arguments' own code runs inside
             raise foreign(name, cause, where=self._where) from cause
         return (tuple(values.values()), {}) if plan.listed else _split(plan, values)
+
+    def dump_result(self, value: object, *, path: str = "result") -> bytes:
+        """What the function has returned, checked against its annotation, as canonical JSON.
+
+        Arguments:
+            value: what it returned; of an async function what it awaits to.
+            path: how messages name the value.
+
+        Raises:
+            NotStorable: when it does not match, cannot be stored, or holds a secret; the message starts with the path.
+        """
+        return self._ready().result.dump(value, path)
+
+    def load_result(self, body: bytes, *, path: str = "result") -> Any:
+        """Read what `dump_result` wrote and check it against what the annotation says now.
+
+        Arguments:
+            body: JSON, UTF-8; need not be canonical.
+            path: how messages name the value.
+
+        Raises:
+            NotStorable: when it is no JSON, or does not fit the annotation (the type has changed since).
+        """
+        return self._ready().result.load(body, path)
 
     def _missing(self, plan: _Plan, name: str) -> Any:
         """The tree of an argument that is not stored."""
@@ -246,12 +266,14 @@ class Parameters:
         signature = self._evaluated()
         parameters = list(signature.parameters.values())
         codecs = {parameter.name: self._codec(parameter) for parameter in parameters}
+        returned = signature.return_annotation
         self._plan = _Plan(
             generation=generation,
             signature=signature,
             encs={name: codec.enc for name, codec in codecs.items()},
             decs={name: codec.dec for name, codec in codecs.items()},
             positional=tuple(p.name for p in parameters if p.kind in _BY_POSITION),
+            result=self._codec_of(Any if returned is inspect.Signature.empty else returned, "result"),
             defaults={p.name: p.default for p in parameters if p.default is not Parameter.empty},
             simple=not any(p.kind in _GATHERED or p.kind is Parameter.POSITIONAL_ONLY for p in parameters),
             listed=all(p.kind in _BY_POSITION for p in parameters),
@@ -259,21 +281,27 @@ class Parameters:
         return self._plan
 
     def _ready(self) -> _Plan:
+        plan = self._plan
+        if plan is not None and plan.generation == REGISTRY.generation:
+            return plan
         try:
             return self._prepared()
         except Refusal as refusal:
             raise self._error(refusal, "") from refusal.__cause__
 
     def _codec(self, parameter: Parameter) -> Codec:
-        try:
-            codec = codec_for(parameter.annotation, self._scope)
-        except Refusal as refusal:
-            raise refusal.inside(parameter.name) from refusal.__cause__
+        codec = self._codec_of(parameter.annotation, parameter.name)
         if parameter.kind is Parameter.VAR_POSITIONAL:
             return tuple_codec((codec,), repeat=True)
         if parameter.kind is Parameter.VAR_KEYWORD and get_origin(parameter.annotation) is not Unpack:
             return dict_codec(LEAVES[str], codec)
         return codec
+
+    def _codec_of(self, annotation: Any, name: str) -> Codec:
+        try:
+            return codec_for(annotation, self._scope)
+        except Refusal as refusal:
+            raise refusal.inside(name) from refusal.__cause__
 
     def _error(self, refusal: Refusal, name: str) -> NotStorable:
         return refusal.error(name, where=self._where)

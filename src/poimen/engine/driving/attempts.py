@@ -13,7 +13,6 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any, Literal
 
-from poimen.declare import values
 from poimen.declare.calling import CALLER
 from poimen.engine.driving.scopes import AttemptScope, BodyScope
 from poimen.engine.eventloop.threads import ThreadScope
@@ -187,15 +186,14 @@ class Attempts:
         found = open_code(spec)(*args, **kwargs)
         value = await found if spec.is_async else found
         scope.refuse_when_dropped()
-        result = spec.parameters.result
-        return values.load(values.dump(value, result, path=f"{spec.name}() returned"), result)
+        return spec.parameters.load_result(spec.parameters.dump_result(value, path=f"{spec.name}() returned"))
 
     # ---- an attempt ends ---------------------------------------------------------------------------------------
 
     def _returned(self, call: Call, attempt: int, value: Any) -> None:
         spec = call.spec
         try:
-            body = values.dump(value, spec.parameters.result, path=f"{spec.name}() returned")
+            body = spec.parameters.dump_result(value, path=f"{spec.name}() returned")
         except NotStorable as error:
             self._failed(call, attempt, error)
             return

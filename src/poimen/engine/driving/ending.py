@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
-from poimen.declare import values
 from poimen.engine.driving.replay import SHOWN, Asked
 from poimen.engine.driving.scopes import AttemptScope, CallFuture, Scope
 from poimen.engine.eventloop.loop import empty, never_close
@@ -187,7 +186,7 @@ class Ending:
             return None, record_of(error)
         driver = self._driver
         try:
-            body = values.dump(root.result(), driver.spec.parameters.result, path="the result")
+            body = driver.spec.parameters.dump_result(root.result(), path="the result")
         except PoimenError as refused:
             return None, record_of(refused)
         return driver.keep(body), None

@@ -12,7 +12,6 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from poimen.declare import values
 from poimen.engine.driving.replay import Asked, HandOver, described, hand_over_of
 from poimen.gate.error_record import rebuild
 from poimen.kernel.attempt import AttemptState
@@ -307,7 +306,7 @@ class Hands:
 
     def _value(self, call: Call, payload: Payload) -> None:
         try:
-            value = values.load(self._driver.fetch(payload), call.spec.parameters.result, path=f"{call.spec.name}()")
+            value = call.spec.parameters.load_result(self._driver.fetch(payload), path=f"{call.spec.name}()")
         except NotStorable as error:
             self._driver.ending.differ(
                 f"{call.key} returned a value that the code can no longer read", Asked(error.message), about=call.key
