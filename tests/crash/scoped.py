@@ -10,12 +10,10 @@ import poimen
 from poimen import effects
 from tests.crash.swept import order
 
-FOR_EVER_S = 30.0
-
 
 @poimen.tool(effect=effects.READ, grace=0.05)
 async def never(what: str) -> str:
-    await asyncio.sleep(FOR_EVER_S)
+    await asyncio.Event().wait()
     return what
 
 

@@ -1,4 +1,4 @@
-"""Pieces of programs with anyio's cancel scopes and task groups, and random programs that are full of them."""
+"""Pieces of programs with anyio's cancel scopes and groups beside asyncio's, and random programs full of them."""
 
 from __future__ import annotations
 
