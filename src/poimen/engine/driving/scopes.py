@@ -52,23 +52,24 @@ class CallFuture(asyncio.Future[Any]):
     def __init__(self, loop: RunLoop, scope: WorkflowScope | AttemptScope | None, call: Call | None) -> None:
         super().__init__(loop=loop)
         self.cancel_asked = False
+        self._message: Any = None
         self._scope = scope
         self._call = call
 
     @override
-    def cancel(self, msg: Any = None) -> bool:  # noqa: ARG002 (asyncio's signature)
+    def cancel(self, msg: Any = None) -> bool:
         """Note the wish; the call's end is told when it is recorded."""
         if self.done():
             return False
         if not self.cancel_asked:
-            self.cancel_asked = True
+            self.cancel_asked, self._message = True, msg  # by the message, anyio knows its own
             if self._scope is not None and self._call is not None:
                 self._scope.cancel(self._call)
         return True
 
     def end_cancelled(self) -> None:
         """Now the call is over."""
-        super().cancel()
+        super().cancel(self._message)
 
 
 class Call:

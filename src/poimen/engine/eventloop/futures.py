@@ -11,9 +11,11 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections.abc import Coroutine, Generator
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from poimen._typing import override
+from poimen.engine.eventloop import again
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,6 +65,14 @@ class RunTask(asyncio.Task[Any]):
     def __hash__(self) -> int:
         return self._number
 
+    @override
+    def cancel(self, msg: Any = None) -> bool:
+        """Cancel; an anyio cancel scope wakes its tasks in the order in which they were made."""
+        if not again.by_scope(msg):
+            return super().cancel(msg)
+        loop = cast("RunLoop", self.get_loop())
+        return loop.sweep.wake(self.made, loop.now, partial(super().cancel, again.told(msg)))
+
 
 class RunFuture(asyncio.Future[Any]):
     """A future with such a hash too, taken when it is asked for: `asyncio.shield` gives one to the code."""
@@ -81,13 +91,14 @@ class RunFuture(asyncio.Future[Any]):
 class Bridged(Coroutine[Any, Any, T]):
     """A coroutine whose awaits of other loops' futures are bridged, and so known."""
 
-    __slots__ = ("__qualname__", "_coroutine", "_loop", "_send", "_throw")
+    __slots__ = ("__name__", "__qualname__", "_coroutine", "_loop", "_send", "_throw")
 
     def __init__(self, coroutine: Coroutine[Any, Any, T], loop: RunLoop) -> None:
         self._coroutine = coroutine
         self._send = coroutine.send
         self._throw = coroutine.throw
         self._loop = loop
+        self.__name__ = getattr(coroutine, "__name__", "coroutine")
         self.__qualname__ = getattr(coroutine, "__qualname__", "coroutine")
 
     @override
@@ -112,6 +123,8 @@ class Bridged(Coroutine[Any, Any, T]):
     def __await__(self) -> Generator[Any, Any, T]:
         return self._coroutine.__await__()
 
+    # what `inspect`, asyncio's and anyio's eyes look for; an asynchronous generator's closing has none of it
+
     @property
     def cr_code(self) -> Any:
         """The code object, for tracebacks and debuggers."""
@@ -126,3 +139,18 @@ class Bridged(Coroutine[Any, Any, T]):
     def cr_running(self) -> bool:
         """Whether it runs now."""
         return bool(getattr(self._coroutine, "cr_running", False))
+
+    @property
+    def cr_suspended(self) -> bool:
+        """Whether it has begun and waits; `inspect.getcoroutinestate` asks for it, and so does anyio."""
+        return bool(getattr(self._coroutine, "cr_suspended", False))
+
+    @property
+    def cr_await(self) -> Any:
+        """What it waits for, for debuggers."""
+        return getattr(self._coroutine, "cr_await", None)
+
+    @property
+    def cr_origin(self) -> Any:
+        """Where it was made, if that is kept (`sys.set_coroutine_origin_tracking_depth`)."""
+        return getattr(self._coroutine, "cr_origin", None)

@@ -1,10 +1,10 @@
 """The event loop of one run: a queue of handles, drained inside one callback of the main loop.
 
-Workflow and step bodies run here. "Nothing is ready" is "the queue is empty", exactly; only then is
-the next recorded result handed over, so `gather`, `wait`, task groups, queues and time-outs repeat
-themselves in a replay. Time stands still between hand-overs, and a timer's firing is a record. This
-module must never know about records; it keeps the invariant that nothing outside the run can put the
-run's own handles in another order.
+Workflow and step bodies run here. "Nothing is ready" is "the queue is empty", exactly, or nothing but
+echoes has run for `again.TURNS` turns (decision 0019); only then is the next recorded result handed over,
+so `gather`, `wait`, task groups, queues and time-outs repeat themselves in a replay. Time stands still
+between hand-overs, and a timer's firing is a record. This module must never know about records; it keeps
+the invariant that nothing outside the run can put the run's own handles in another order.
 
 Source: design protocol.md, section 5 ("Replay").
 """
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 
 from poimen._typing import override
+from poimen.engine.eventloop import again
 from poimen.engine.eventloop.futures import Bridged, RunFuture, RunTask, RunTimer
 from poimen.kernel.errors import Suspended
 
@@ -70,12 +71,18 @@ class RunLoop(asyncio.AbstractEventLoop):
         owner: the run.
         main: the loop whose callbacks drain this one.
         name: the run and branch, for people.
+
+    Attributes:
+        now: what runs of it at this moment.
     """
 
     def __init__(self, owner: Owner, main: asyncio.AbstractEventLoop, name: str) -> None:
         self._owner = owner
         self._main = main
         self._ready: collections.deque[asyncio.Handle] = collections.deque()
+        self.sweep = again.Sweep(self._ready)
+        self.now: asyncio.Handle | None = None
+        self._still = 0
         self._armed = False
         self._draining = False
         self._made = 0
@@ -102,6 +109,7 @@ class RunLoop(asyncio.AbstractEventLoop):
             return
         self._draining = True
         ready, hand_over, left, moved = self._ready, self._owner.hand_over, SPIN, False
+        still = self._still
         outer = events._get_running_loop()
         hooks = sys.get_asyncgen_hooks()
         events._set_running_loop(self)
@@ -109,7 +117,10 @@ class RunLoop(asyncio.AbstractEventLoop):
         try:
             while True:
                 while ready:
-                    handle = ready.popleft()
+                    if still and again.stands(ready, still):
+                        break
+                    self.now = handle = ready.popleft()
+                    still = still + 1 if type(handle) is again.Echo else 0
                     if not handle.cancelled():
                         try:
                             handle._run()
@@ -118,16 +129,17 @@ class RunLoop(asyncio.AbstractEventLoop):
                     left -= 1
                     if not left:
                         break
+                self.now = None
                 if not left or not hand_over():
                     break
                 moved = True
         finally:
             sys.set_asyncgen_hooks(*hooks)
             events._set_running_loop(outer)
-            self._draining = False
+            self._draining, self.now, self._still = False, None, still
         if ready and self.silent and not left:
             ready.clear()  # code that was let go of and goes on nevertheless
-        elif ready or not left:
+        elif not left or (ready and not again.stands(ready, still)):
             if not moved:
                 self._warn_spinning()
             self.arm()
@@ -136,10 +148,12 @@ class RunLoop(asyncio.AbstractEventLoop):
         if not self._spun and not self.silent:
             self._spun = True
             _log.warning(
-                "run %s: the workflow has been busy for %d turns without awaiting a result; "
-                "a loop over asyncio.sleep(0) never lets one in",
+                "run %s: for %d turns something in the workflow was ready, so that no result was let in; in line: %s. "
+                "What goes on without awaiting anything (a loop over asyncio.sleep(0), a callback that puts another "
+                "one in line) keeps results out for ever: await the thing itself",
                 self._name,
                 SPIN,
+                ", ".join(sorted({again.in_line(handle) for handle in self._ready if not handle.cancelled()})),
             )
 
     def _begun_asyncgen(self, agen: AsyncGenerator[Any, Any]) -> None:
@@ -170,7 +184,8 @@ class RunLoop(asyncio.AbstractEventLoop):
 
     @override
     def call_soon(self, callback: Any, *args: Any, context: Any = None) -> asyncio.Handle:  # type: ignore[override]
-        handle = asyncio.Handle(callback, args, self, context)
+        kind = again.Echo if again.echoes(self.now, callback, args) else asyncio.Handle
+        handle = kind(callback, args, self, context)
         self._ready.append(handle)
         if not self._draining and not self._armed:
             self.arm()
