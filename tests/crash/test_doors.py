@@ -149,6 +149,7 @@ def test_names_are_loaded_when_they_are_asked_for() -> None:
         "swallowed",
         "chain_off",
         "sync_retried",
+        "checked_then_acted",
     }
     with pytest.raises(AttributeError, match="no attribute 'crahs'"):
         testing.crahs  # type: ignore[attr-defined] # noqa: B018
