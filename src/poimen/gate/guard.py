@@ -23,7 +23,7 @@ from poimen.declare.specs import ToolSpec
 from poimen.gate import _call, outcome, points
 from poimen.gate._call import Ended, GivenUp, Raised, Value
 from poimen.gate.error_record import message_of, without_secret
-from poimen.gate.ladder import LastLook, climb, sendable
+from poimen.gate.ladder import LEASE_OVER, LastLook, climb, sendable
 from poimen.gate.port import Closed, Dropped, Key, Known, Port, Stopped
 from poimen.kernel.effect_class import EffectClass, counts_time
 from poimen.kernel.errors import Conflict, Fenced, StorageFailed, Suspended, invariant
@@ -191,8 +191,8 @@ class Guard:
         left_us = self.terms.timeout_us - (clock.boot_us() - begun_us)  # of its time, which counts from its record
         ended = await call.end(timeout_s=max(0, left_us) / 1e6, grace_s=self.terms.grace_us / 1e6)
         self._open = None
-        if look.refused:  # its turn came when it might no longer be made: it was not begun
-            return None
+        if look.refused:  # its turn came too late: it was not begun; a lease is asked for anew
+            return None if look.refused == LEASE_OVER else outcome.not_called(look.refused)
         points.reach("called", self.spec.name)
         if isinstance(ended, GivenUp):
             self.running += 1
